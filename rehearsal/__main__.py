@@ -46,6 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
     status, texts = 0, []
     for stack in cloud_stacks():
         own = argparse.Namespace(**{**vars(options), "stack": stack})
+        if options.results:
+            # Each stack writes a report.md.
+            own.results = Path(options.results) / stack
         file = results_folder(own) / "report.md"
         file.unlink(missing_ok=True)
         status = max(status, rehearse(own))

@@ -165,7 +165,7 @@ def test_only_terminated_workers_and_nodes_are_removed(api: Api, two: list[Json]
 
 def test_objects_can_be_deleted_one_by_one(stack: RunningStack) -> None:
     """A blocking finalizer would show; GKE's own one is on each parameter set. Then the stack is destroyed, and with
-    the cluster an object of another program, whose finalizer nobody processes."""
+    the cluster an object of another program, whose finalizer no controller processes."""
     parameters = stack.api.list(GKE_NETWORK_API, "GKENetworkParamSet")
     assert [each["metadata"]["finalizers"] for each in parameters] == [["networking.gke.io/gnp-controller"]] * 10
     stack.phases.delete_one_by_one(stack.engine, stack.graph)

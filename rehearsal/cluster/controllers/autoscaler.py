@@ -88,13 +88,8 @@ class Autoscaler:
         )
         for growth in new:
             growth.asked, growth.due = snapshot.now, snapshot.now + self._context.delays.grant
-            self._context.report(
-                "NodesWanted",
-                pool=growth.pool.name,
-                count=growth.count,
-                pods=tuple(growth.pods),
-                pending=len(growth.pods),
-            )
+            pool, pending = growth.pool.name, len(growth.pods)
+            self._context.report("NodesWanted", pool=pool, count=growth.count, pending=pending)
         self._coming += new
         needed = {name_of(pod) for pod in waiting}
         return {place.name for place in places if needed & set(place.pods)}

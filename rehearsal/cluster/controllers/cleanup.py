@@ -71,13 +71,8 @@ class Cleanup:
             self._gone.add(name)
             self._remove(api, kind, body, name)
         if not left:
-            self._context.report(
-                "ClusterEmptied",
-                cluster=self._cluster,
-                objects=len(self._gone),
-                forced=tuple(sorted(self._forced)),
-                held=len(self._forced),
-            )
+            objects, forced = len(self._gone), len(self._forced)
+            self._context.report("ClusterEmptied", cluster=self._cluster, objects=objects, forced=forced)
             self._cluster, self._kinds, self._gone, self._forced = None, None, set(), set()
 
     def _remove(self, api: Api, kind: Kind, body: Json, name: Name) -> None:

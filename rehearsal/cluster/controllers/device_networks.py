@@ -63,7 +63,7 @@ class DeviceNetworks:
         if name not in GIVEN and self._reported.get(name, "") != message:
             self._reported[name] = message
             state = f"not ready: {message}" if message else "ready"
-            self._context.report("NetworkReady", network=name, problem=message, state=state)
+            self._context.report("NetworkReady", network=name, state=state)
 
     def _set(self, body: Json, *conditions: Json) -> None:
         """Write the conditions of an object if they have changed."""

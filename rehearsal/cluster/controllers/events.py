@@ -10,7 +10,7 @@ TEXTS: Mapping[str, str] = {
     # The control plane of a simulated cluster answers and has the kinds and objects that its cloud installs.
     "ClusterOpened": "cluster {cluster} is ready with {objects} objects",
     # A simulated cluster was deleted with all of its objects; `forced` had finalizers without a controller.
-    "ClusterEmptied": "cluster {cluster} is deleted with {objects} objects, {held} of them with finalizers",
+    "ClusterEmptied": "cluster {cluster} is deleted with {objects} objects, {forced} of them with finalizers",
     # A Helm release is served: by the real controller, or (`real` is false) by the cloud controllers.
     "ControllerReady": "release {release}: {how}",
     "ControllerFailed": "release {release}: its controller did not start: {why}",
@@ -23,7 +23,6 @@ TEXTS: Mapping[str, str] = {
     "MachineFull": "this machine has room for {room} more nodes: pool {pool} does not get {count} nodes",
     "OutOfStock": "out of stock: pool {pool} does not get {count} nodes; other pools may serve the pods",
     "Scaled": "scaled: {change}",
-    # `problem` is None if the Network is ready.
     "NetworkReady": "network {network} is {state}",
     # A ProvisioningRequest got a condition: Accepted, Provisioned, Failed or BookingExpired.
     "RequestChanged": "ProvisioningRequest {request} ({nodes} nodes of pool {pool}): {condition}. {message}",

@@ -88,7 +88,7 @@ class HelmReleases:
         start(dict(release.values))
         real, after_s = chart in self._controllers, self._context.now() - began
         how = f"the real controller runs after {after_s:.1f} s" if real else "simulated"
-        self._context.report("ControllerReady", release=release.id, chart=chart, real=real, how=how)
+        self._context.report("ControllerReady", release=release.id, real=real, how=how)
         self._say(release.id, "ready" if real else "simulated", chart)
 
     def _end(self, release: Release, gone: bool) -> None:

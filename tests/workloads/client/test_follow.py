@@ -81,7 +81,7 @@ def test_the_exit_code_is_the_drivers(ended: Job, code: int) -> None:
 
 
 def attended(log: str) -> tuple[Ended, list[str], list[Event]]:
-    """Follow a job with this log. Returns what its view was told, too."""
+    """Follow a job with this log. Return also the events that its view received."""
     view, lines, events = View(), list[str](), list[Event]()
     vars(view).update(line=lines.append, event=events.append)
     return attend(Source(log), "j", view, stop_on_interrupt=True), lines, events
@@ -89,8 +89,8 @@ def attended(log: str) -> tuple[Ended, list[str], list[Event]]:
 
 def test_events_are_separated_from_text_and_the_result_is_kept() -> None:
     texts = ["hello", "", MARK, MARK + "{", MARK + "[1]", MARK + '{"no":"kind"}']
-    told = [f'(Worker pid=1) {MARK}{{"kind":"epoch"}}', f'{MARK}{{"kind":"result","result":{{"a":1}}}}']
-    ended, lines, events = attended("\n".join([*texts, *told, ""]))
+    emitted = [f'(Worker pid=1) {MARK}{{"kind":"epoch"}}', f'{MARK}{{"kind":"result","result":{{"a":1}}}}']
+    ended, lines, events = attended("\n".join([*texts, *emitted, ""]))
     assert (lines, events) == (texts, [{"kind": "epoch"}])
     assert (ended.code, ended.result) == (Exit.OK, {"a": 1})
 

@@ -114,11 +114,11 @@ def test_a_cpu_has_no_graphs() -> None:
 
 
 def test_loop_against_a_bare_one_on_real_ranks() -> None:
-    found = overhead.measure([2**20], pairs=3, ranks=2, iterations=10)
-    assert [(each.op, each.size, len(each.ratios)) for each in found] == [(op, 2**20, 3) for op in overhead.OPERATIONS]
+    found = overhead.measure([2**20], pairs=9, ranks=2, iterations=10)
+    assert [(each.op, each.size, len(each.ratios)) for each in found] == [(op, 2**20, 9) for op in overhead.OPERATIONS]
     for each in found:
-        # On a busy machine, single ratios from 0.13 to 3 were measured.
-        assert 0.01 < each.ratio < 100, overhead.report(found, 2, 10)
+        # The median: single ratios from 0.13 to 3 were measured on a busy machine.
+        assert 0.1 < each.ratio < 10, overhead.report(found, 2, 10)
 
 
 def test_the_loop_adds_microseconds_to_a_run() -> None:
