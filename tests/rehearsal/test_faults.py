@@ -16,7 +16,7 @@ from rehearsal.fork_server import ForkServer
 from rehearsal.sweep import Case, Result, Sweep, table, why
 from tests.clone import wait_until
 
-SAMPLES = {"gke": 4, "eks": 2}
+SAMPLES = {"gke": 2, "eks": 1}
 MADE_UP = (tokens.VPC, tokens.INGRESS, tokens.NODE_GROUP)
 """AWS kinds: one whose id only tags identify, one that refers to two of those, and one that takes long."""
 

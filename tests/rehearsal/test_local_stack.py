@@ -101,29 +101,25 @@ def test_nodes_do_not_see_the_engines_secrets(up: Clone) -> None:
     assert environment[MARK].startswith(up.folder().key)
 
 
-def test_killed_worker_shows_as_drift_and_is_repaired(up: Clone) -> None:
+def test_killed_worker_and_killed_guard_are_drift_and_are_repaired(up: Clone) -> None:
+    """A guard is the process that watches a node: after SIGKILL to it, the node's processes still have its mark."""
     before = up.resources()
-    dead = guard(up, "ray-worker-1")
+    dead, lost = guard(up, "ray-worker-1"), guard(up, "ray-worker-2")
     raylet = next(process for process in dead.children(recursive=True) if process.name() == "raylet")
     raylet.send_signal(signal.SIGKILL)
     wait_until(lambda: not dead.is_running() or dead.status() == psutil.STATUS_ZOMBIE, "the node's guard goes too")
-    assert "ray-worker-1" in up.pulumi("refresh", "--yes", "--skip-preview")
-    assert set(up.resources()) == {"ray-head", "ray-worker-2"}
+    lost.send_signal(signal.SIGKILL)
+    drift = up.pulumi("refresh", "--yes", "--skip-preview")
+    assert "ray-worker-1" in drift
+    assert "ray-worker-2" in drift
+    assert up.resources() == {"ray-head": before["ray-head"]}
     up.up()
     after = up.resources()
-    assert after["ray-worker-1"]["id"] != before["ray-worker-1"]["id"]
     assert after["ray-head"] == before["ray-head"]
-    assert after["ray-worker-2"] == before["ray-worker-2"]
+    for name in ("ray-worker-1", "ray-worker-2"):
+        assert after[name]["id"] != before[name]["id"]
+        assert list(marked(f"{up.folder().key}/{before[name]['id']}")) == []
     assert alive(up) == {"head", "worker-1", "worker-2"}
-
-
-def test_repair_ends_processes_of_killed_guard(up: Clone) -> None:
-    """Even after SIGKILL to the process that watches a node: the node's processes have its mark."""
-    old = up.resources()["ray-worker-2"]["id"]
-    guard(up, "ray-worker-2").send_signal(signal.SIGKILL)
-    up.pulumi("up", "--yes", "--skip-preview", "--refresh")
-    assert list(marked(f"{up.folder().key}/{old}")) == []
-    assert alive(up) >= {"head", "worker-1", "worker-2"}
 
 
 def test_worker_count_changes_without_touching_the_head(up: Clone) -> None:

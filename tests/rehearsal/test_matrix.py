@@ -16,8 +16,8 @@ SAMPLE = (
     Cell("gke", A3U, "reservation", "flex-start-queued", False, "dranet", "kueue", "cluster"),
     # Nodes that Kueue chooses by topology, for an Indexed Job.
     Cell("gke", A3U, "reservation", None, False, "multi-network", "kueue", "indexed-job"),
-    # A queue and claims on AWS.
-    Cell("eks", "p5en.48xlarge", "on-demand", None, False, "efa-dranet", "kueue", "cluster"),
+    # A queued Indexed Job with claims on AWS.
+    Cell("eks", "p5en.48xlarge", "on-demand", None, False, "efa-dranet", "kueue", "indexed-job"),
 )
 
 

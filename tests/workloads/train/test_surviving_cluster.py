@@ -14,12 +14,12 @@ from workloads.exits import Exit
 from workloads.train.checkpoints import Folder
 
 SETTINGS = ("look_every=5", "probe=0", "compile=off", "check_gradients=true")
-LENGTH = ("--global-batch", "16", "--checkpoint-every", "10", *(part for text in SETTINGS for part in ("--set", text)))
+LENGTH = ("--global-batch", "16", "--checkpoint-every", "5", *(part for text in SETTINGS for part in ("--set", text)))
 
 
 def test_a_run_continues_after_a_killed_worker_and_a_killed_driver(cluster: Cluster) -> None:
     """test_surviving.py compares every bit with an uninterrupted run."""
-    arguments = ["--name", "cn-killed", "--workers", "2", "--steps", "60", *LENGTH, "--inject-fault", "kill:1:17"]
+    arguments = ["--name", "cn-killed", "--workers", "2", "--steps", "30", *LENGTH, "--inject-fault", "kill:1:8"]
     process = subprocess.Popen(
         [str(cluster.command), "train", "convnext", *arguments],
         env=cluster.environment(),
@@ -28,9 +28,9 @@ def test_a_run_continues_after_a_killed_worker_and_a_killed_driver(cluster: Clus
         stderr=subprocess.PIPE,
         text=True,
     )
-    # Ray Train starts the workers again, from step 10; then the driver dies, too.
+    # Ray Train starts the workers again, from step 5; then the driver dies, too.
     deadline = time.monotonic() + 300
-    while checkpoints(cluster, "cn-killed")[-1:] < [20]:
+    while checkpoints(cluster, "cn-killed")[-1:] < [10]:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -41,17 +41,19 @@ def test_a_run_continues_after_a_killed_worker_and_a_killed_driver(cluster: Clus
     assert process.returncode != 0, said + complained
     assert "continuing from the last checkpoint" in complained
 
-    rest = train(cluster, "--resume", "cn-killed", "--workers", "2", "--steps", "60")
-    assert killed_at <= rest["resumed_at"] < 60
-    assert rest["resumed_at"] % 10 == 0
-    assert (rest["world"], rest["step"], rest["stopped"]) == (2, 60, None)
+    rest = train(cluster, "--resume", "cn-killed", "--workers", "2", "--steps", "30")
+    assert killed_at <= rest["resumed_at"] < 30
+    assert rest["resumed_at"] % 5 == 0
+    assert (rest["world"], rest["step"], rest["stopped"]) == (2, 30, None)
     assert rest["gradients_equal"] > 0
-    assert [step for step, _ in rest["curve"]["loss"]] == list(range(5, 61, 5))
-    assert checkpoints(cluster, "cn-killed") == [50, 60]
+    # The pool of images is soon known by heart.
+    assert rest["curve"]["loss"][-1][1] < rest["curve"]["loss"][0][1]
+    assert [step for step, _ in rest["curve"]["loss"]] == list(range(5, 31, 5))
+    assert checkpoints(cluster, "cn-killed") == [25, 30]
     survival = rest["survival"]
     assert (survival["attempts"], survival["jobs"], survival["failures"], survival["preemptions"]) == (3, 2, 1, 0)
-    # One checkpoint's worth for the worker (17 of 10), and what the driver's end cost.
-    assert survival["lost_steps"] <= 7 + 10
+    # Those after the checkpoint: of the worker (step 8 of 5), and of the driver.
+    assert survival["lost_steps"] <= 3 + 5
     assert survival["mttr_s"] > 0
 
 
