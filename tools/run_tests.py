@@ -25,10 +25,9 @@ from tools.process import INTERRUPTED, Child, note_signals, wait_for
 # Split so that no session fixture runs twice, and so that all parts take about as long.
 # tests/workloads/conftest.py sets the mark `ray`.
 _LOCAL = ("tests/rehearsal/test_interruptions.py", "tests/rehearsal/test_local_stack.py")
-_INDEXED_JOB = "tests/workloads/test_indexed_job.py"
 PARTS = {
-    "ray": ("tests/workloads", f"--ignore={_INDEXED_JOB}", "-m", "ray"),
-    "rehearsal": ("tests/rehearsal", *(f"--ignore={file}" for file in _LOCAL), _INDEXED_JOB),
+    "ray": ("tests/workloads", "-m", "ray"),
+    "rehearsal": ("tests/rehearsal", *(f"--ignore={file}" for file in _LOCAL)),
     "the rest": (*_LOCAL, "tests/unit", "tests/components", "tests/workloads", "-m", "not ray"),
 }
 KUBERNETES, PODS = "tests/kubernetes", "tests/pods"
