@@ -88,6 +88,8 @@ def test_token_is_nowhere_in_clear_text(up: Clone) -> None:
     assert len(searched) > 20
     assert [file for file in searched if PLANTED.encode() in content(file)] == []
     assert folder.token.stat().st_mode & 0o777 == 0o600
+    # The passphrase of the state in the clone is empty.
+    assert (up.path / ".pulumi").stat().st_mode & 0o777 == 0o700
     nodes = list(marked(f"{folder.key}/"))
     assert len(nodes) > 5
     for process in nodes:
