@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Literal, NamedTuple
 
 from pydantic import Field
@@ -35,6 +35,8 @@ BLACKWELL_GPUS = ("B200", "B300", "GB200")
 BLACKWELL_CUDA = 128
 PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
+LARGEST_OWNER = 8
+"""Shortest prefix of a network that one organization owns (IANA's registry of IPv4 address space, read 2026-11)."""
 OWN_NETWORKS = 'your own networks, such as ["203.0.113.7/32"], or access.publicEndpoint to false'
 
 
@@ -89,8 +91,10 @@ class CloudSettings(Section):
         if self.access.public_endpoint and not networks:
             says = "Without a list of networks, the clouds open a public endpoint to the whole Internet."
             yield Found(says, f"set access.authorizedNetworks to {OWN_NETWORKS}")
-        elif self.access.public_endpoint and any(IPv4Network(network).prefixlen == 0 for network in networks):
-            says = "0.0.0.0/0 is the whole Internet: one leaked credential or one hole in the API server is enough."
+        widest = min(collapse_addresses(map(IPv4Network, networks)), key=lambda each: each.prefixlen, default=None)
+        if self.access.public_endpoint and widest and widest.prefixlen < LARGEST_OWNER:
+            says = f"Together they contain {widest}, {widest.num_addresses / 2**32:.0%} of the Internet: one leaked "
+            says += "credential or one hole in the API server is enough."
             yield Found(says, f"set access.authorizedNetworks to {OWN_NETWORKS}")
 
     @rule("storage.mountPath", source=LAYOUT)
