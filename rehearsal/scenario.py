@@ -9,6 +9,7 @@ up; the rehearsal must leave nothing on this machine.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from infra.settings import CloudSettings, from_stack_file
 from rehearsal import depths
+from rehearsal.clouds.aws.references import desired
+from rehearsal.clouds.aws.tokens import NODE_GROUP
 from rehearsal.clouds.kubernetes import schemas
 from rehearsal.clouds.registry import drift
 from rehearsal.depths import Depth
@@ -28,7 +31,7 @@ from rehearsal.graph import Graph
 from rehearsal.invariants.invariant import Stack
 from rehearsal.invariants.violations import INVARIANTS, violations
 from rehearsal.report.outcome import Change, Operation, Outcome, Phase
-from tools.recovery import Place, mend_state_folder, settle
+from tools.recovery import UP, Place, mend_state_folder, settle
 
 if TYPE_CHECKING:
     from rehearsal.cluster.phases import ClusterPhases
@@ -191,11 +194,8 @@ class Scenario:
         """Return the timeline and the notes."""
         if self._cluster_phases is None:
             return (), NOTES + ((self._unchecked_fields,) if self._unchecked_fields else ())
-        return self._cluster_phases.environment.timeline.moments, (
-            _SIMULATED,
-            *self._cluster_phases.environment.notes,
-            _PUBLISHED,
-        )
+        environment = self._cluster_phases.environment
+        return environment.timeline.moments, (_SIMULATED, *environment.notes, _PUBLISHED)
 
     def _make(self) -> None:
         if self._request.faults:
@@ -263,7 +263,12 @@ class Scenario:
             self._stack_file.write_text(wanted)
             self.engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
         with self._phase("up, changed") as phase:
-            self._must(self.engine.up(), phase)
+            before = self._nodes()
+            self._must(self.engine.run(*UP, stack=True), phase)
+            now = self._nodes()
+            ended = [f"{group}: {count} → {now[group]}" for group, count in before.items() if count > now[group]]
+            if ended and not counts["replace"] + counts["delete"]:
+                raise phase.failed(f"running nodes were drained: {', '.join(ended)}")
             phase.said = self._requests_done()
         with self._phase("preview is empty again") as phase:
             self._must(self.engine.preview(), phase)
@@ -271,6 +276,11 @@ class Scenario:
         self._before, self._graph = self._graph, Graph.from_deployment(self.engine.deployment())
         if self._request.before is not None:
             self._check_invariants()
+
+    def _nodes(self) -> dict[str, int]:
+        """Return the desired number of nodes of each node group, by id."""
+        with self.engine.cloud_state.transaction() as state:
+            return defaultdict(int, {id_: desired(live) for _, id_, live in state.all(NODE_GROUP)})
 
     def _unchecked(self) -> str:
         """Return the kinds that the API server could not dry-run, as a clause of a message (depth `cluster`)."""

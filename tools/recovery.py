@@ -23,6 +23,11 @@ from typing import Any
 
 import yaml
 
+UP = ("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs")
+"""Arguments of an `up`. The refresh detects what died or was changed since the last run. Without it, an update of a
+node group on AWS drains nodes that the autoscaler added: where the program ignores changes of a size, the provider
+sends the state's (pulumi-aws #2524)."""
+
 STACK_TAG, NAME_TAG = "rdma-ray-stack", "Name"
 
 _TABLES: Mapping[str, Mapping[str, str]] = yaml.safe_load(Path(__file__).with_name("import_ids.yaml").read_text())

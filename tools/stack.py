@@ -27,7 +27,7 @@ from infra.local.folder import ClusterFolder
 from infra.settings import CloudSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError
 from tools.process import INTERRUPTED, SIGNALS, Child
-from tools.recovery import Place, UnclearError, mend_state_folder, settle
+from tools.recovery import UP, Place, UnclearError, mend_state_folder, settle
 from workloads.client.view import table_of
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result
@@ -112,8 +112,7 @@ class Stack:
         seconds: dict[str, float] = json.loads(setup.read_text()) if setup.exists() else {}
         try:
             with _phase(seconds, "cluster"):
-                # The refresh detects nodes that died since the last run.
-                self.pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs")
+                self.pulumi(*UP)
             with _phase(seconds, "benchmark"):
                 run(RDMA_RAY, "bench", "nccl", "--stack", self.name, "--out", str(results / "nccl"))
             with _phase(seconds, "training"):
@@ -133,7 +132,7 @@ class Stack:
         # No benchmark: it would provision GPUs, which cost money.
         self._settle_pending_creates()
         try:
-            self.pulumi("up", "--yes", "--skip-preview", "--suppress-outputs")
+            self.pulumi(*UP)
         except Interrupted:
             print(
                 f"\nInterrupted. What was created stays and may cost money. Continue: make up STACK={self.name}. "

@@ -92,6 +92,13 @@ def test_replacement_of_gpu_nodes_is_red(rehearse: Rehearse) -> None:
     assert "takes down its nodes (at most 2) and every pod on them" in text
 
 
+def test_larger_maximum_drains_no_node_that_the_autoscaler_added(rehearse: Rehearse) -> None:
+    """The phase after the drift, which has added a node, fails if a node group gets smaller."""
+    outcome = rehearse("eks", changes=("nodes.max=6", "ray.maxWorkers=6"))
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    assert ("update", "gpu") in {(change.op, change.name) for change in outcome.changes}
+
+
 def test_upgrade_from_other_version_is_rehearsed(fork_server: ForkServer, tmp_path: Path) -> None:
     """As for a pull request: the stack is created by the other version's program and stack file, then updated by this
     one's.
