@@ -28,6 +28,8 @@ SMALLEST_EKS_PRIVATE = 25
 """Longest prefix for control plane interfaces, CPU nodes and internal load balancers of one zone: our choice."""
 CONTROL_PLANE = 28
 """Prefix of a private GKE cluster's control plane (GKE docs private-clusters; unverified, 2026-11)."""
+LARGEST_SERVICES = 16
+"""Shortest prefix of a GKE cluster's Services (GKE docs alias-ips, secondary ranges; unverified, 2026-11)."""
 SMALLEST_SUBNET = 30
 """Longest prefix that leaves a subnet of Google Cloud an address."""
 
@@ -160,6 +162,7 @@ def _cut_gke(base: IPv4Network, rdma_nics: int) -> GkeAddresses | None:
     shares = _shares(base, 1, 4, 4, 4, 4, *[rdma] * rdma_nics)
     pods, nodes, services, gvnic, last = (next(shares) for _ in range(5))
     plane = next(last.subnets(new_prefix=CONTROL_PLANE))
+    services = next(services.subnets(new_prefix=max(services.prefixlen, LARGEST_SERVICES)))
     return GkeAddresses(pods=pods, nodes=nodes, services=services, gvnic=gvnic, control_plane=plane, rdma=tuple(shares))
 
 

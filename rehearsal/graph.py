@@ -142,8 +142,7 @@ class Graph:
         Components are not followed, because their children do not use their values.
         """
         reached = self._reach(
-            urn,
-            lambda node: [u for u in self.dependents[node.urn] if self[u].custom and node.urn in self[u].data],
+            urn, lambda node: [u for u in self.dependents[node.urn] if self[u].custom and node.urn in self[u].data]
         )
         return [node for node in self.managed if node.urn in reached]
 

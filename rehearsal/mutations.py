@@ -38,7 +38,7 @@ COLUMNS: Mapping[Notice, str] = {
     "nothing": "unnoticed",
 }
 FREE: Mapping[str, str] = {
-    "kubernetes:core/v1:Secret#stringData.*": "the state's marks around a secret, which the list hides",
+    "kubernetes:core/v1:Secret#stringData.*": "the state's marks around a secret, which the list hides"
 }
 """Inputs that nothing has to notice, as patterns "TYPE#PATH", each with its reason."""
 

@@ -10,6 +10,11 @@ import re
 MTU = 8896
 """Bytes; Google Cloud's maximum, used on all three networks (GKE docs rdma-network-profiles, read 2026-08)."""
 
+NAT_PORTS = 1024, 32768
+"""Fewest and most NAT ports of a node. With the default of 64, many parallel downloads from one hub fail; ports are
+allocated as connections need them, and both numbers are powers of 2 (Google Cloud docs nat/ports-and-addresses, dynamic
+port allocation, read 2026-11)."""
+
 # Nodes
 
 SYSTEM_POOL = "system"
@@ -35,9 +40,14 @@ SYSTEM_MACHINE = "e2-standard-8"
 SYSTEM_MAX_NODES = 3
 BOOT_DISK_GB = 100
 
-NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
-"""Minimum roles of a node: write logs, metrics and autoscaling signals, and pull images from the project's registries
-(GKE docs service-accounts, read through third-party audit guides, 2026-11)."""
+NODE_ROLES = (
+    "roles/container.defaultNodeServiceAccount",
+    "roles/artifactregistry.reader",
+    "roles/serviceusage.serviceUsageConsumer",
+)
+"""Minimum roles of a node: write logs, metrics and autoscaling signals, pull images from the project's registries (GKE
+docs service-accounts, read through third-party audit guides, 2026-11), and stream them: without the last one, pods fail
+on nodes with their own account (GKE docs image-streaming; terraform-google-kubernetes-engine #2251, #2262; 2026-11)."""
 
 NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """Legacy limit of a node, left open: the roles of its service account limit it (GKE docs access-scopes)."""

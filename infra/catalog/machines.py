@@ -17,6 +17,7 @@ GKE_A4X = "GKE docs gke-ai-hypercompute-custom-a4x, read 2026-08"
 GKE_DRANET = "GKE docs allocate-network-resources-dra, 2026-04-10"
 GKE_FLEX = "GKE docs concepts/dws, read 2026-08"
 TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: examples, 10470803, 2026-06-25"
+GCE_MACHINES = "Compute Engine docs accelerator-optimized-machines (GB there are GiB), read 2026-11"
 VERL = "GoogleCloudPlatform/kubernetes-engine-samples: ai-ml/verl-on-gke, read 2026-08"
 GIB_INSTALLER = "GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11"
 EC2_TYPES = "EC2 DescribeInstanceTypes, read 2026-08"
@@ -115,7 +116,7 @@ _A3_ULTRA = GkeMachine(
     gpus=8,
     gpu_memory_mib=144384,
     vcpus=224,
-    memory_mib=None,
+    memory_mib=2952 * 1024,
     pod_cpus=220,
     pod_memory_gib=2800,
     arch="amd64",
@@ -140,6 +141,7 @@ _A3_ULTRA = GkeMachine(
     sources=_cite(
         (GKE_MACHINES, "name cloud gpu gpus vcpus arch transport nics gbps_per_nic accelerator local_ssds"),
         (GKE_MACHINES, "boot_disk host_nics network_profile capacities"),
+        (GCE_MACHINES, "memory_mib"),
         (VERL, "pod_cpus pod_memory_gib"),
         (f"{EC2_TYPES}, for the same GPU (p5en.48xlarge)", "gpu_memory_mib"),
         (f"{GKE_MACHINES}; flex-start {GKE_FLEX}; managed-dranet {GKE_DRANET}", "min_versions"),
@@ -147,7 +149,6 @@ _A3_ULTRA = GkeMachine(
         (GIB_INSTALLER, "nccl_tuner nccl_installer"),
         (OUR_SUPPORT, "unsupported"),
     ),
-    unknown={"memory_mib": "the source gives about 2.95 TB; the published pod request is used instead"},
 )
 
 _A4 = replace(
@@ -155,11 +156,18 @@ _A4 = replace(
     name="a4-highgpu-8g",
     gpu="B200",
     gpu_memory_mib=183359,
+    memory_mib=3968 * 1024,
+    pod_memory_gib=3700,
     accelerator="nvidia-b200",
     # The machine itself requires 1.32.1-gke.1729000, its RDMA NICs this later version.
     min_versions={**_A3_ULTRA.min_versions, "nodes": "1.32.2-gke.1475000"},
     nccl_tuner="tuner_config_a4.txtpb",
-    sources={**_A3_ULTRA.sources, "gpu_memory_mib": f"{EC2_TYPES}, for the same GPU (p6-b200.48xlarge)"},
+    sources={
+        **_A3_ULTRA.sources,
+        "gpu_memory_mib": f"{EC2_TYPES}, for the same GPU (p6-b200.48xlarge)",
+        # Left of it for pods: about 3,816 GiB (GoogleCloudPlatform/cluster-autoscaler, 7d25050, 2026-08).
+        "pod_memory_gib": OUR_CHOICE,
+    },
 )
 
 _A4X = replace(
@@ -169,6 +177,7 @@ _A4X = replace(
     gpus=4,
     gpu_memory_mib=None,
     vcpus=None,
+    memory_mib=None,
     pod_cpus=None,
     pod_memory_gib=None,
     arch="arm64",

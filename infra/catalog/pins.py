@@ -94,9 +94,10 @@ EKS_ADDONS: Mapping[str, str | None] = {
     "kube-proxy": f"v{EKS}.3-eksbuild.17",
     "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
     "coredns": "v1.13.2-eksbuild.11",
-    # No source names a build of these two for 1.35, and EKS rejects a wrong one. With None, EKS installs its default
-    # for the cluster's Kubernetes and keeps it.
-    "eks-node-monitoring-agent": None,
+    # Pinned for 1.35 in other public stacks of 2026-08.
+    "eks-node-monitoring-agent": "v1.6.4-eksbuild.1",
+    # No source names a build for 1.35, and EKS rejects a wrong one. With None, EKS installs its default for the
+    # cluster's Kubernetes and keeps it.
     "aws-fsx-csi-driver": None,
 }
 """EKS' defaults for Kubernetes 1.35 on 2026-08-04 (a public stack that pinned what `aws eks describe-addon-versions`

@@ -17,7 +17,7 @@ import yaml
 from pulumi import ResourceOptions
 from pulumi_aws import ec2
 
-from infra.catalog.aws import ROOT_DEVICE, ROOT_GB
+from infra.catalog.aws import ROOT_DEVICE, ROOT_GB, ROOT_THROUGHPUT
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EKS_CATALOG
 from infra.catalog.pins import NODEADM_API
@@ -105,6 +105,7 @@ def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **i
                 "ebs": {
                     "volume_size": ROOT_GB,
                     "volume_type": "gp3",
+                    "throughput": ROOT_THROUGHPUT,
                     "encrypted": "true",
                     "delete_on_termination": "true",
                 },
@@ -137,6 +138,9 @@ def node_config() -> dict[str, Any]:
         "spec": {
             # One RAID 0 of the NVMe disks for containerd and kubelet: images of 20 GB need fast disks.
             "instance": {"localStorage": {"strategy": "RAID0"}},
+            # Layers are downloaded and unpacked in parallel, on those disks (amazon-eks-ami: nodeadm docs, feature
+            # gates, and SOCI parallel mode; read 2026-11).
+            "featureGates": {"FastImagePull": True},
             # EFA locks the memory that it registers, and NCCL's first buffer exceeds the default of 8 MiB. With the
             # limit raised for every container of the node, no pod needs root and IPC_LOCK for it (infra/eks/pod.py).
             "containerd": {"baseRuntimeSpec": {"process": {"rlimits": [memory, OPEN_FILES]}}},

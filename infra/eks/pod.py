@@ -62,8 +62,13 @@ OBSOLETE = (
 """Variables that older guides set and that must stay unset: the plugin sets or chooses them by platform, some turn off
 its tuner, and NCCL never had an NCCL_TIMEOUT (CHEATSHEET; aws/aws-ofi-nccl: src/platform-aws.cpp, 2daf7d3)."""
 
-SETUP = 'export LD_LIBRARY_PATH="/opt/amazon/ofi-nccl/lib:/opt/amazon/efa/lib:${LD_LIBRARY_PATH:-}"'
-"""Puts the image's plugin and libfabric first in the library path (paths of the EFA installer)."""
+LIBRARIES = (
+    *("/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib"),
+    *("/opt/amazon/efa/lib64", "/opt/amazon/efa/lib"),
+)
+SETUP = f'export LD_LIBRARY_PATH="{":".join(LIBRARIES)}:${{LD_LIBRARY_PATH:-}}"'
+"""Puts the image's plugin and libfabric first in the library path. The EFA installer writes to lib64 on Amazon Linux,
+the default image's system, and to lib on Ubuntu."""
 
 
 def fabric(machine: EksMachine) -> Fabric:

@@ -108,7 +108,12 @@ class SharedFileSystem(pulumi.ComponentResource):
                 "auto_export_policy": {"events": list(LUSTRE_EVENTS)},
             },
             tags=names.tags("shared"),
-            opts=own,
+            opts=ResourceOptions(
+                parent=self,
+                # FSx lists every object of the bucket first; the provider's default is 10 minutes for each (pulumi-aws
+                # 7, fsx.DataRepositoryAssociation).
+                custom_timeouts=pulumi.CustomTimeouts(create="4h", delete="60m"),
+            ),
         )
         self.ready: list[pulumi.Resource] = [
             link,

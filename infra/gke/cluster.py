@@ -145,6 +145,9 @@ class GkeCluster(pulumi.ComponentResource):
                 "service_account": self.account,
                 "oauth_scopes": list(NODE_SCOPES),
             },
+            # Idle nodes go as soon as possible: BALANCED waits for ten more minutes after Ray's own (GKE docs,
+            # cluster-autoscaler, autoscaling profiles, read 2026-11). Node auto-provisioning stays off.
+            cluster_autoscaling={"enabled": False, "autoscaling_profile": "OPTIMIZE_UTILIZATION"},
             # Add-ons and observability
             addons_config={"gcs_fuse_csi_driver_config": {"enabled": True}},
             logging_config={"enable_components": ["SYSTEM_COMPONENTS", "WORKLOADS"]},

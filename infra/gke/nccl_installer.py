@@ -13,17 +13,19 @@ from pulumi_kubernetes import apps, core
 from infra.catalog.gcp import ACCELERATOR_LABEL
 from infra.catalog.machines import GkeMachine
 from infra.catalog.pins import GIB, GIB_IMAGE, PAUSE_IMAGE
-from infra.gke.pod import HOST_GIB, HOST_NVIDIA
+from infra.gke.pod import HOST_GIB, HOST_NVIDIA, INSTALLED
 
 LABELS = {"k8s-app": "nccl-rdma-installer"}
 HOST_LIBRARIES = f"{HOST_NVIDIA}/lib64"
 
-# cp, not mv: the container may run again on the same node, for example after a reboot.
+# cp, not mv: the container may run again on the same node, for example after a reboot. Workers wait for the last file.
 INSTALL = (
     "set -eu; "
+    f"rm -f /usr/local{HOST_GIB}/{INSTALLED}; "
     "/scripts/container_entry.sh install; "
     f"cp -R /var/lib/gib/lib64/. /usr/local{HOST_LIBRARIES}; "
-    f"cp -R /var/lib/gib/. /usr/local{HOST_GIB}"
+    f"cp -R /var/lib/gib/. /usr/local{HOST_GIB}; "
+    f": > /usr/local{HOST_GIB}/{INSTALLED}"
 )
 
 

@@ -17,7 +17,7 @@ from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.addresses import GkeAddresses
-from infra.catalog.gcp import MTU
+from infra.catalog.gcp import MTU, NAT_PORTS
 from infra.catalog.pins import DRANET, GKE_NETWORK_API
 from infra.gke.pod import GVNIC_NETWORK, device_mode, rdma_network
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, Site
@@ -67,6 +67,9 @@ class ClusterNetwork(pulumi.ComponentResource):
             region=site.region,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
+            enable_dynamic_port_allocation=True,
+            min_ports_per_vm=NAT_PORTS[0],
+            max_ports_per_vm=NAT_PORTS[1],
             log_config={"enable": True, "filter": "ERRORS_ONLY"},
             opts=own,
         )

@@ -45,6 +45,12 @@ GVNIC_NETWORK = "gvnic-1"
 SCRIPT = "/usr/local/gib/scripts/set_nccl_env.sh"
 HOST_NVIDIA = "/home/kubernetes/bin/nvidia"
 HOST_GIB = "/home/kubernetes/bin/gib"
+INSTALLED = "rdma-ray-installed"
+"""File in the folder of gIB that the installer writes last."""
+SETUP = (
+    f"until [ -e /usr/local/gib/{INSTALLED} ]; do echo 'waiting for the gIB installer'; sleep 5; done; source {SCRIPT}"
+)
+"""Waits for the installer, which may still run on a new node, and sets NCCL up."""
 SHM_GIB = 250
 SCRATCH_GIB = 1000
 CLAIM = "rdma"
@@ -61,6 +67,12 @@ ENVIRONMENT = (
         "LD_LIBRARY_PATH",
         "/usr/local/gib/lib64:/usr/local/nvidia/lib64",
         "NCCL finds the gIB plugin and the driver's libraries, which the node provides",
+        GIB,
+    ),
+    Variable(
+        "NCCL_NET",
+        "gIB",
+        "use the plugin or fail, even where the script was not sourced, instead of falling back to sockets silently",
         GIB,
     ),
     *BOOTSTRAP,
@@ -190,14 +202,15 @@ def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},
         ),
         volume_mounts=(
-            {"name": "nvidia", "mountPath": "/usr/local/nvidia"},
-            {"name": "gib", "mountPath": "/usr/local/gib"},
+            # GKE's privileged device plugin loads the same files, so a pod must not replace them.
+            {"name": "nvidia", "mountPath": "/usr/local/nvidia", "readOnly": True},
+            {"name": "gib", "mountPath": "/usr/local/gib", "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},
         ),
         environment=ENVIRONMENT,
         # Memory registration fails without it in some images (NVIDIA/nccl #1925); it affects root only.
         security_context={"capabilities": {"add": ["IPC_LOCK"]}},
-        setup=f"source {SCRIPT}",
+        setup=SETUP,
     )
 
 
@@ -207,7 +220,6 @@ def _exactly(key: str, value: str) -> dict[str, str]:
 
 def _scripted(machine: GkeMachine) -> tuple[Variable, ...]:
     lines = [
-        ("NCCL_NET", "gIB", "use the plugin or fail, instead of falling back to sockets silently"),
         ("NCCL_CROSS_NIC", "0", "keep traffic on its rail: NIC n talks to NIC n"),
         ("NCCL_NET_GDR_LEVEL", "PIX", "GPUDirect RDMA between a GPU and a NIC on the same PCIe switch"),
         ("NCCL_P2P_NET_CHUNKSIZE", "131072", "chunk of sends between nodes, bytes"),

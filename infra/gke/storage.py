@@ -5,6 +5,8 @@ The bucket exists before the stack and outlives it: nothing here creates or dele
 
 from __future__ import annotations
 
+from typing import Any
+
 import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
@@ -20,14 +22,20 @@ MOUNT_OPTIONS = (
     # GoogleCloudPlatform/gcs-fuse-csi-driver, read 2026-11); 777 suits the user of any image.
     "file-mode=777",
     "dir-mode=777",
-    "file-cache:enable-parallel-downloads:true",
-    "file-cache:cache-file-for-range-read:true",
-    "file-cache:max-size-mb:-1",
     "write:enable-streaming-writes:true",
     "metadata-cache:negative-ttl-secs:0",
     "read_ahead_kb=1024",
 )
 """For checkpoints and training data: large sequential reads and writes (verl-on-gke tutorial, read 2026-08)."""
+
+FILE_CACHE = (
+    "file-cache:enable-parallel-downloads:true",
+    "file-cache:cache-file-for-range-read:true",
+    "file-cache:max-size-mb:-1",
+)
+"""Unlimited cache on a GPU node's local SSDs. The head has none: large reads would fill the boot disk of its node, and
+the kubelet would evict it with every job (the same tutorial; docs/known-issues.md of gcs-fuse-csi-driver,
+read 2026-11)."""
 
 
 class BucketAccess(pulumi.ComponentResource):
@@ -56,13 +64,18 @@ class BucketAccess(pulumi.ComponentResource):
 def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
     """Return the bucket as a folder of pods, mounted by a GCS FUSE sidecar without limits, which GKE injects."""
     limits = {f"gke-gcsfuse/{resource}-limit": "0" for resource in ("cpu", "memory", "ephemeral-storage")}
-    attributes = {
-        "bucketName": bucket,
-        "gcsfuseMetadataPrefetchOnMount": "true",
-        "mountOptions": ",".join(MOUNT_OPTIONS),
-    }
+
+    def volume(*options: str) -> dict[str, Any]:
+        attributes = {
+            "bucketName": bucket,
+            "gcsfuseMetadataPrefetchOnMount": "true",
+            "mountOptions": ",".join(options),
+        }
+        return {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
+
     return SharedFolder(
         mount_path=mount_path,
         annotations={"gke-gcsfuse/volumes": "true", **limits},
-        volume={"csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}},
+        volume=volume(*MOUNT_OPTIONS, *FILE_CACHE),
+        head_volume=volume(*MOUNT_OPTIONS),
     )

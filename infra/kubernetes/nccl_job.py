@@ -161,7 +161,6 @@ class NcclJob:
         nodes_s: Maximum wait of pods for nodes, in seconds.
         queue: Kueue's LocalQueue; None without one.
         provisioned: Whether a ProvisioningRequest creates the nodes for the Job.
-        net: Value of NCCL_NET, which turns a fallback to sockets into an error; None if the plugin's name varies.
         pod: Requirements of a pod that owns the GPUs and NICs of its node.
     """
 
@@ -175,7 +174,6 @@ class NcclJob:
     nodes_s: int
     queue: str | None
     provisioned: bool
-    net: str | None
     pod: GpuPod
 
     @property
@@ -263,7 +261,6 @@ def nccl_job(
         queue=queue,
         provisioned=queue is not None and "flex-start-queued" in settings.nodes.capacities,
         # The name of EFA's plugin has changed between releases (aws-ofi-nccl: src/nccl_ofi_interface_nvidia.cpp).
-        net="gIB" if planned.fabric.transport == "gib" else None,
         pod=planned.pod,
     )
     problems = job.problems()

@@ -216,7 +216,6 @@ def _environment(job: NcclJob) -> dict[str, str]:
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,TUNING,ENV",
         "NCCL_TESTS_SPLIT_MASK": SPLITS[job.sweep.split],
-        **({"NCCL_NET": job.net} if job.net else {}),
         # mpirun refuses to run as root without both; in a container root is the normal user (Open MPI 4.1).
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

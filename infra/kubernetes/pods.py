@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ class SharedFolder:
         mount_path: Path in the pods.
         annotations: Annotations that the pods need.
         volume: The volume without its name.
+        head_volume: The volume of the head's pod, if it differs.
         objects: Manifests that the volume needs in the pods' namespace, such as a claim.
         prepare: Command that the head runs as root before it starts; None if the folder needs none.
     """
@@ -75,8 +76,14 @@ class SharedFolder:
     mount_path: str
     annotations: Mapping[str, str]
     volume: Mapping[str, Any]
+    head_volume: Mapping[str, Any] | None = None
     objects: Sequence[Mapping[str, Any]] = ()
     prepare: Sequence[str] | None = None
+
+    @property
+    def of_head(self) -> SharedFolder:
+        """The folder in the head's pod."""
+        return self if self.head_volume is None else replace(self, volume=self.head_volume)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,7 +126,9 @@ def _head(args: RayArgs) -> dict[str, Any]:
         "serviceType": "ClusterIP",
         # No task or actor runs on the head: it has no GPU, and its loss ends every job.
         "rayStartParams": {"num-cpus": "0"},
-        "template": ray_template(container, spec, folder=args.folder, annotations={}, labels=_labels(args)),
+        "template": ray_template(
+            container, spec, folder=args.folder and args.folder.of_head, annotations={}, labels=_labels(args)
+        ),
     }
 
 
@@ -144,8 +146,9 @@ def _workers(args: RayArgs) -> dict[str, Any]:
             # A benchmark records its image as evidence, which a container cannot find out otherwise.
             variable("RDMA_RAY_IMAGE", args.settings.ray.image),
         ],
-        # The operator prepends it to the `ray start` that it generates.
-        **({} if args.pod.setup is None else {"command": [args.pod.setup]}),
+        # The operator joins it with the `ray start` that it generates by `&&` and `;` (ray-operator/controllers/ray/
+        # common/pod.go, 1.6.2), so after a failure that does not exit, Ray would run without the fabric's settings.
+        **({} if args.pod.setup is None else {"command": [f"{args.pod.setup} || exit 1"]}),
     }
     # The operator rejects an idle timeout without an autoscaler, and sets `replicas` with one.
     fixed = {"replicas": most, "minReplicas": most, "maxReplicas": most}

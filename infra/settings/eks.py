@@ -132,7 +132,8 @@ class EksNetwork(CloudNetwork):
         "ip-optimised",
         title="interface layout",
         description="eks, p5 and p5e: ip-optimised (one interface with an address, 100 Gbit/s of IP), or "
-        "bandwidth-optimised (eight of them, 800 Gbit/s). EFA has its full rate with both.",
+        "bandwidth-optimised (eight of them, 800 Gbit/s, for processes on the host network: the VPC CNI gives pods no "
+        "interface of another card). EFA has its full rate with both.",
     )
 
 

@@ -27,13 +27,7 @@ CHANGES = "scaled"
 STAYED = (
     "names, images, commands, environment, ports, probes, selectors, tolerations, accounts, and GPUs and NICs by count"
 )
-SMALL: Mapping[str, Any] = {
-    "use_gpu": False,
-    "per_node": 1,
-    "sizes": [2**16, 2**20],
-    "iterations": 5,
-    "warmup": 1,
-}
+SMALL: Mapping[str, Any] = {"use_gpu": False, "per_node": 1, "sizes": [2**16, 2**20], "iterations": 5, "warmup": 1}
 """Arguments of a benchmark where GPUs are only counts: gloo, one rank on each node, sizes in bytes."""
 _BENCHMARK = re.compile(r"(python -m workloads\.nccl\.driver) '(\{.*\})'\s*", re.DOTALL)
 CPUS = 2

@@ -25,13 +25,7 @@ Moment = tuple[float, str]
 _LOOK_S = 0.4
 _SERVED_S = 3.0
 """Seconds between discoveries: the kinds change when a controller installs its CRDs."""
-_KINDS = (
-    ("v1", "Pod"),
-    ("batch/v1", "Job"),
-    (RAY_API, "RayCluster"),
-    (RAY_API, "RayJob"),
-    (KUEUE_API, "Workload"),
-)
+_KINDS = (("v1", "Pod"), ("batch/v1", "Job"), (RAY_API, "RayCluster"), (RAY_API, "RayJob"), (KUEUE_API, "Workload"))
 _SYSTEM = "kube-system"
 
 

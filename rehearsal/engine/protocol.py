@@ -21,16 +21,7 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, st
 from rehearsal.engine import faults
 from rehearsal.engine.kind import COPY, Call, Cloud, Json, Kind, Refusal, Verb, first_refusal, value_at
 from rehearsal.engine.state import State, View
-from rehearsal.engine.values import (
-    Path,
-    applied,
-    as_asked,
-    covers,
-    differences,
-    from_wire,
-    reaches_into,
-    to_wire,
-)
+from rehearsal.engine.values import Path, applied, as_asked, covers, differences, from_wire, reaches_into, to_wire
 
 
 class RefusedError(Exception):

@@ -53,6 +53,15 @@ def passwords_are_only_in_secrets(stack: Stack) -> Iterator[str]:
             yield f"{node.name} has a password"
 
 
+def pods_only_read_folders_of_their_node(stack: Stack) -> Iterator[str]:
+    """Ray's containers mount folders of the node read-only: privileged pods there load what is in them."""
+    for pods in ray_pods(stack):
+        folders = {volume["name"] for volume in pods.volumes if "hostPath" in volume}
+        for mount in value_at(pods.containers[0], "volumeMounts") or ():
+            if mount["name"] in folders and mount.get("readOnly") is not True:
+                yield f"{pods} may write to {mount['mountPath']} of its node"
+
+
 def pods_of_ray_are_not_evicted(stack: Stack) -> Iterator[str]:
     """No autoscaler evicts Ray's pods to save a node, and one disruption budget selects the head and no worker."""
     for pods in ray_pods(stack):

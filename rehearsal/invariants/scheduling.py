@@ -52,8 +52,7 @@ def gpu_pods_take_their_node_whole(stack: Stack) -> Iterator[str]:
         for pool in selected(stack, pods):
             machine = CATALOG[pool.machine]
             yield from differs(f"{pods}: GPUs", pods.gpus, pool.gpus)
-            memory = machine.memory_mib * 2**20 if machine.memory_mib else pods.asks["memory"]
-            cpus = machine.vcpus or pods.asks["cpu"]
+            cpus, memory = machine.vcpus or 0, (machine.memory_mib or 0) * 2**20
             if not shared < pods.asks["memory"] <= memory or not 0 < pods.asks["cpu"] <= cpus:
                 yield f"{pods} request {dict(pods.asks)} on {pool.machine}, {shared} shared"
 

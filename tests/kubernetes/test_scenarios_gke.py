@@ -9,11 +9,15 @@ by which component.
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from infra.catalog.pins import GKE_NETWORK_API
+from infra.gke.pod import INSTALLED
 from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT
 from tests.kubernetes.queries import (
     GPU,
@@ -78,10 +82,27 @@ def test_two_workers_get_nodes_with_all_nics(api: Api, two: list[Json]) -> None:
         assert [node["status"]["allocatable"].get(network) for network in NETWORKS] == ["1"] * 8
         assert node["metadata"]["labels"][POOL] != "system"
     assert [unresolved(api, pod) for pod in (head(api), *two)] == [[], [], []]
-    for pod in two:
-        # The operator puts the setup before the `ray start` that it generates.
-        (command,) = pod["spec"]["containers"][0]["args"]
-        assert 0 < command.index("set_nccl_env.sh") < command.index("ray start")
+
+
+def test_ray_starts_only_with_the_settings_of_the_fabric(two: list[Json], tmp_path: Path) -> None:
+    """The command that the operator composed, in a shell: first the installer comes late, then its script fails."""
+    (command,) = two[0]["spec"]["containers"][0]["args"]
+    ray, script = tmp_path / "bin" / "ray", tmp_path / "scripts" / "set_nccl_env.sh"
+    for file, text in ((ray, '#!/bin/sh\necho "ray with $SETTINGS"\n'), (script, "export SETTINGS=those\n")):
+        file.parent.mkdir()
+        file.write_text(text)
+        file.chmod(0o755)
+    line = ["bash", "-c", command.replace("/usr/local/gib", str(tmp_path))]
+    environment = {"PATH": f"{ray.parent}:{os.environ['PATH']}"}
+    worker = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "waiting for the gIB installer\n"
+    (tmp_path / INSTALLED).touch()
+    said, _ = worker.communicate(timeout=60)
+    assert said.splitlines()[-1] == "ray with those"
+    script.write_text("return 1\n")
+    failed = subprocess.run(line, env=environment, stdout=subprocess.PIPE, check=False, timeout=60)
+    assert (failed.returncode, failed.stdout) == (1, b"")
 
 
 def test_node_without_a_nic_gets_no_worker(api: Api, two: list[Json]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
+from infra.gke.pod import INSTALLED
 from rehearsal.cluster.scaling import Scale
 from rehearsal.cluster.traces import traces
 from tests.pods.deployed_stack import DeployedStack
@@ -37,6 +38,7 @@ GPU = NodeShape(
     host_files={
         "/home/kubernetes/bin/nvidia": None,
         "/home/kubernetes/bin/gib/scripts/set_nccl_env.sh": "export RDMA_RAY_STAND_IN=gib\n",
+        f"/home/kubernetes/bin/gib/{INSTALLED}": "",
     },
 )
 

@@ -55,6 +55,8 @@ def test_ranges_are_disjoint_inside_and_aligned(cloud: str, base: IPv4Network, n
         assert int(one.broadcast_address) < int(other.network_address)
     assert made.max_gpu_nodes >= nodes
     assert all(item.room for item in made.ranges())
+    if isinstance(made, GkeAddresses):
+        assert made.services.prefixlen >= 16
 
 
 @given(clouds, bases(), node_counts)

@@ -159,7 +159,7 @@ def test_fabrics() -> None:
     for fabric, file in ((ultra, "tuner_config_a3u.txtpb"), (a4, "tuner_config_a4.txtpb")):
         scripted = {variable.name: variable.value for variable in fabric.scripted}
         assert scripted["NCCL_TUNER_CONFIG_PATH"] == f"/usr/local/gib/configs/{file}"
-        assert scripted["NCCL_NET"] == "gIB"
+        assert {variable.name: variable.value for variable in fabric.environment}["NCCL_NET"] == "gIB"
         assert scripted["NCCL_IB_TC"] == "52"
     efa = efa_fabric(EKS_CATALOG["p6-b300.48xlarge"])
     assert (efa.transport, efa.nics, efa.gbps) == ("efa", 16, 6400)

@@ -56,12 +56,7 @@ def compute_pod_identity(call: Call) -> Json:
     }
 
 
-@rule(
-    "create",
-    refused="pulumi/pulumi-eks#1525, 2024-12-11",
-    accepted=ADDONS,
-    status="failed timeout",
-)
+@rule("create", refused="pulumi/pulumi-eks#1525, 2024-12-11", accepted=ADDONS, status="failed timeout")
 def addon_without_nodes(call: Call) -> str | None:
     """An add-on with a Deployment becomes active once its pods run on a node without taints."""
     cluster = str(call.inputs.get("clusterName"))

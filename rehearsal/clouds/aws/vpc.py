@@ -151,11 +151,7 @@ VPC = kind(
     tokens.VPC, "vpc", compute_vpc, cascade=lambda call, _type, live: live.get(tokens.MADE_BY) == f"vpc:{call.id}"
 )
 SUBNET = kind(
-    tokens.SUBNET,
-    "subnet",
-    compute_subnet,
-    references=(in_vpc(),),
-    rules=(subnet_outside_vpc, subnets_overlap),
+    tokens.SUBNET, "subnet", compute_subnet, references=(in_vpc(),), rules=(subnet_outside_vpc, subnets_overlap)
 )
 INTERNET_GATEWAY = kind(
     tokens.INTERNET_GATEWAY,

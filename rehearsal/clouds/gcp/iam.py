@@ -49,9 +49,7 @@ def compute_member(call: Call) -> Json:
 
 
 @rule(
-    "create",
-    refused=f"{TKE}#916, 2021-06-02",
-    accepted="saltysoup/oasis-temp 72e2c748, 2025-09-19: infra/ray/iam.tf",
+    "create", refused=f"{TKE}#916, 2021-06-02", accepted="saltysoup/oasis-temp 72e2c748, 2025-09-19: infra/ray/iam.tf"
 )
 def identity_pool_exists(call: Call) -> str | None:
     """A project's workload identity pool exists after its first cluster with it."""

@@ -123,10 +123,7 @@ def _injection() -> list[Json]:
         for which in ("requests", "limits")
         for suffix in ("", ".IP")
     )
-    spec = {
-        "matchConditions": [_NAMES_NETWORKS],
-        "variables": [{"name": "networks", "expression": _NETWORKS}],
-    }
+    spec = {"matchConditions": [_NAMES_NETWORKS], "variables": [{"name": "networks", "expression": _NETWORKS}]}
     return patching(WEBHOOK, NEW_PODS, spec, f"{parents} + {amounts}")
 
 
@@ -164,9 +161,7 @@ def policies() -> Iterator[Json]:
     }
     spec = {
         "matchConditions": [_QUEUED],
-        "validations": [
-            {"expression": "object.spec.podSets.size() == 1", "message": ONE_POD_SET},
-        ],
+        "validations": [{"expression": "object.spec.podSets.size() == 1", "message": ONE_POD_SET}],
     }
     yield from denying(WARDEN, rule, spec)
     consumes = " || ".join(f"'{each}' in object.metadata.annotations" for each in CONSUMES)
@@ -178,7 +173,7 @@ def policies() -> Iterator[Json]:
         "matchConditions": [
             {"name": "uses-a-request", "expression": f"has(object.metadata.annotations) && ({consumes})"},
             {"name": "does-not-tolerate", "expression": f"!({own})"},
-        ],
+        ]
     }
     patch = f"[has(object.spec.tolerations) ? {one} : {first}]"
     yield from patching("queued-pods.networking.gke.io", NEW_PODS, spec, patch)

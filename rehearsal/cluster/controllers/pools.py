@@ -17,9 +17,6 @@ from rehearsal.engine.kind import Json, value_at
 from rehearsal.engine.state import View
 from rehearsal.engine.values import digest
 
-A3_ULTRA_MEMORY = 2952 * GIB
-"""Of a3-ultragpu-8g and a4-highgpu-8g: 2,952 GB, which are GiB (Compute Engine docs, accelerator-optimized machines;
-unverified, 2026-11). Google's own examples put pods of 2800Gi on them."""
 LOCAL_SSD = 375 * 10**9
 """Bytes of one local SSD (Compute Engine docs; unverified, 2026-11)."""
 TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
@@ -231,8 +228,8 @@ def _taints(written: Any) -> Iterator[Json]:
 
 def _size(type_: str, row: Machine | None) -> tuple[int, int]:
     """Return CPUs, and bytes of memory."""
-    if row is not None and row.vcpus is not None:
-        return row.vcpus, row.memory_mib * MIB if row.memory_mib is not None else A3_ULTRA_MEMORY
+    if row is not None and row.vcpus is not None and row.memory_mib is not None:
+        return row.vcpus, row.memory_mib * MIB
     family, _, number = type_.rpartition("-")
     if family in _PER_CPU_GIB:
         return int(number), int(number) * _PER_CPU_GIB[family] * GIB

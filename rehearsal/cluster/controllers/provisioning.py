@@ -149,11 +149,7 @@ class Provisioning:
 
 
 def choose(
-    pod: Json,
-    count: int,
-    pools: Sequence[Pool],
-    room: Mapping[str, int],
-    devices: Mapping[str, Mapping[str, int]],
+    pod: Json, count: int, pools: Sequence[Pool], room: Mapping[str, int], devices: Mapping[str, Mapping[str, int]]
 ) -> Turn | tuple[str, str]:
     """Return the queued pool with nodes for all `count` pods, or (reason, message) if there is none. Pure."""
     full, errors = [], []

@@ -43,7 +43,7 @@ def test_pod_requests_are_its_maximum_at_one_time() -> None:
 
 @pytest.mark.parametrize("machine", [row for row in (*GKE_CATALOG.values(), *EKS_CATALOG.values()) if row.pod_cpus])
 def test_every_machine_fits_worker_and_installer(machine: Any) -> None:
-    memory = machine.memory_mib * 2**20 if machine.memory_mib else 2952 * GIB
+    memory = machine.memory_mib * 2**20
     left = amounts(left_for_pods(machine.vcpus, memory, 12 * 10**12))
     assert left["cpu"] >= machine.pod_cpus + Decimal("0.15")
     assert left["memory"] >= machine.pod_memory_gib * GIB

@@ -76,6 +76,9 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
         Change(DWS, "PodDisruptionBudget", "spec selector matchLabels ray.io/node-type", "worker"),
         Change(DWS, "RayJob", f"{WORKERS} metadata annotations", {}),
     ),
+    protection.pods_only_read_folders_of_their_node: (
+        Change(DWS, "RayJob", f"{WORKERS} spec containers 0 volumeMounts 0 readOnly", False),
+    ),
     protection.recovery_finds_every_resource: (
         Change(EKS, "aws:ec2/subnet:Subnet", "tags Name", "eks-capacity-block-gpu"),
         Change(EKS, "NodeGroup", "tags", {}),
@@ -95,7 +98,7 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
         Change(DWS, "RayJob", f"{WORKERS} spec serviceAccountName", "ray-head"),
     ),
     protection.ray_requires_the_token_of_the_stack: (
-        Change(DWS, "RayJob", f"{WORKERS} spec containers 0 env 3 value", "none"),
+        Change(DWS, "RayJob", f"{WORKERS} spec containers 0 env 4 value", "none"),
         Change(DWS, "Secret", "metadata name", "other"),
     ),
     scheduling.selectors_match_nodes: (

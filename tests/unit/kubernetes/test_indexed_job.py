@@ -85,7 +85,7 @@ def test_torchrun_runs_on_every_pod(entrypoint: str, everywhere: bool) -> None:
 def test_setup_of_the_fabric_runs_before_python_replaces_bash() -> None:
     first, shell, line, name, *_ = container(spec_of({}))["command"]
     assert (first, shell, name) == ("/bin/bash", "-c", "ray-node")
-    assert line.startswith("source /usr/local/gib/scripts/set_nccl_env.sh && ")
+    assert "; done; source /usr/local/gib/scripts/set_nccl_env.sh && " in line
     assert line.endswith(f'exec python3 -m {INDEXED_JOB_POD} "$@"')
 
 

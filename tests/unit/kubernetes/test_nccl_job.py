@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from infra.eks.pod import OBSOLETE
 from infra.fabric import GpuPod
+from infra.gke.pod import INSTALLED
 from infra.kubernetes.nccl_job import HOST_NAME_ROOM, IMAGES, NcclJob, Sweep, nccl_job, size
 from infra.kubernetes.nccl_job_manifest import key_secret, manifests, mpirun
 from infra.kubernetes.pods import NCCL_JOB_POD, script_files
@@ -141,13 +142,15 @@ def test_command_is_that_of_the_published_example(raw: dict[str, Any]) -> None:
     assert " ".join(command).endswith(f" {measured}")
 
 
-def test_failing_setup_step_is_reported_and_the_script_runs() -> None:
+def test_failing_setup_step_is_reported_and_the_script_runs(tmp_path: Path) -> None:
+    (tmp_path / INSTALLED).touch()
     job = replace(JOB, image=replace(JOB.image, prepare="cannot-prepare"))
     line = container(job)["command"][2].replace("exec bash /etc/rdma-ray/pod.sh", "exec printf %s,")
+    line = line.replace("/usr/local/gib", str(tmp_path))
     done = subprocess.run(["bash", "-c", line, "nccl", "mpirun", "-np"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "mpirun,-np,")
     assert "failed: cannot-prepare" in done.stderr
-    assert "failed: source /usr/local/gib/scripts/set_nccl_env.sh" in done.stderr
+    assert f"source {tmp_path}/scripts/set_nccl_env.sh\n" in done.stderr
 
 
 def test_eks_job_sets_no_obsolete_variable_and_one_list_of_interfaces() -> None:
