@@ -67,8 +67,8 @@ ROOT_GB = 100
 """Size of the root volume, GB. On a GPU node, images and the pods' own files are on the NVMe disks."""
 ROOT_THROUGHPUT = 600
 """Throughput of the root volume, MiB/s. At gp3's default of 125 a node starts more slowly, and a GPU node costs about a
-dollar a minute. FastImagePull needs 600 where images are on this volume (EBS docs, general-purpose volumes, and the
-rack parameter fast_image_pull_enable of Convox; read 2026-11)."""
+dollar a minute. FastImagePull needs 600 where images are on this volume (Convox docs, rack
+parameter fast_image_pull_enable, read 2026-11)."""
 
 EMPTY_MINUTES = 3
 """Minutes before an empty node is removed. Ray has already waited ray.idleMinutes before it removed the worker; a

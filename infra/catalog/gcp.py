@@ -12,8 +12,8 @@ MTU = 8896
 
 NAT_PORTS = 1024, 32768
 """Fewest and most NAT ports of a node. With the default of 64, many parallel downloads from one hub fail; ports are
-allocated as connections need them, and both numbers are powers of 2 (Google Cloud docs nat/ports-and-addresses, dynamic
-port allocation, read 2026-11)."""
+allocated as connections need them, and both numbers are powers of 2 (Compute Engine API, RouterNat,
+enableDynamicPortAllocation, read 2026-11)."""
 
 # Nodes
 

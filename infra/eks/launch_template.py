@@ -138,8 +138,8 @@ def node_config() -> dict[str, Any]:
         "spec": {
             # One RAID 0 of the NVMe disks for containerd and kubelet: images of 20 GB need fast disks.
             "instance": {"localStorage": {"strategy": "RAID0"}},
-            # Layers are downloaded and unpacked in parallel, on those disks (amazon-eks-ami: nodeadm docs, feature
-            # gates, and SOCI parallel mode; read 2026-11).
+            # The layers of an image are downloaded and unpacked in parallel, on those disks (the gate of Amazon Linux
+            # 2023's NodeConfig; Convox docs, rack parameter fast_image_pull_enable, read 2026-11).
             "featureGates": {"FastImagePull": True},
             # EFA locks the memory that it registers, and NCCL's first buffer exceeds the default of 8 MiB. With the
             # limit raised for every container of the node, no pod needs root and IPC_LOCK for it (infra/eks/pod.py).

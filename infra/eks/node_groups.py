@@ -87,7 +87,8 @@ class SystemNodes(pulumi.ComponentResource):
             scaling_config={"desired_size": 1, "min_size": 1, "max_size": SYSTEM_MAX_NODES},
             update_config={"max_unavailable": 1},
             # The head's PodDisruptionBudget allows no eviction, so an update would end in PodEvictionFailure: after 15
-            # minutes EKS ends the head's pod anyway (EKS docs, managed-node-update-behavior, read 2026-11).
+            # minutes EKS ends the head's pod anyway (EKS API, UpdateNodegroupVersion, force; AWS re:Post, "Update EKS
+            # node groups timeout"; read 2026-11).
             force_update_version=True,
             node_repair_config={"enabled": True},
             tags=names.tags(SYSTEM_GROUP),

@@ -34,8 +34,7 @@ FILE_CACHE = (
     "file-cache:max-size-mb:-1",
 )
 """Unlimited cache on a GPU node's local SSDs. The head has none: large reads would fill the boot disk of its node, and
-the kubelet would evict it with every job (the same tutorial; docs/known-issues.md of gcs-fuse-csi-driver,
-read 2026-11)."""
+the kubelet would evict it with every job (our conclusion from the tutorial's options, unverified, 2026-11)."""
 
 
 class BucketAccess(pulumi.ComponentResource):

@@ -36,7 +36,7 @@ BLACKWELL_CUDA = 128
 PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
 LARGEST_OWNER = 8
-"""Shortest prefix of a network that one organization owns (IANA's registry of IPv4 address space, read 2026-11)."""
+"""Shortest prefix of an authorized network: our choice. No organization owns a larger one."""
 OWN_NETWORKS = 'your own networks, such as ["203.0.113.7/32"], or access.publicEndpoint to false'
 
 
