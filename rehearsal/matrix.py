@@ -36,8 +36,8 @@ from rehearsal.invariants.violations import violations
 
 STACK = "matrix"
 LOCATIONS = {"gke": "us-central1-b", "eks": "us-east-2a"}
-"""Zones in which the simulated clouds have every machine of the catalog."""
-PROVIDERS = {"gke": {"gcp:project": "my-project"}, "eks": {"aws:region": "us-east-2"}}
+WEST = {"p4de.24xlarge": "us-west-2a", "p6-b300.48xlarge": "us-west-2a"}
+"""Zones of machines that us-east-2 does not have: no zone of AWS has all of the catalog."""
 RESERVATIONS = {"gke": "ours", "eks": "cr-0123456789abcdef0"}
 RESERVED = {"reservation", "capacity-block"}
 SHOWN = {"gke": "a3-ultragpu-8g", "eks": "p5en.48xlarge"}
@@ -63,6 +63,11 @@ class Cell:
         return " ".join(str(word) for word in (*words, *more) if word)
 
     @property
+    def location(self) -> str:
+        """Return a zone in which the simulated cloud has the machine."""
+        return WEST.get(self.machine, LOCATIONS[self.target])
+
+    @property
     def shown(self) -> bool:
         """Whether it is brought up if it is legal. If not, another combination covers it."""
         return self.mode == "cluster" or self.machine == SHOWN[self.target]
@@ -81,7 +86,7 @@ class Cell:
             nodes["min"] = nodes["max"]
         return {
             "target": self.target,
-            "location": LOCATIONS[self.target],
+            "location": self.location,
             "nodes": {key: value for key, value in nodes.items() if value is not None},
             **({"computeClass": True} if self.compute_class else {}),
             "fabric": self.fabric,
@@ -118,7 +123,8 @@ def deploy(cell: Cell, workspace: Workspace) -> tuple[Engine, Stack]:
     """Bring a legal combination up. Raises `EngineError`."""
     file = workspace.folder.with_suffix(".yaml")
     named = {f"rdma-ray:{key}": value for key, value in cell.raw.items()}
-    file.write_text(yaml.safe_dump({"config": {**PROVIDERS[cell.target], **named}}))
+    provider = {"gcp:project": "my-project"} if cell.target == "gke" else {"aws:region": cell.location[:-1]}
+    file.write_text(yaml.safe_dump({"config": {**provider, **named}}))
     engine = Engine.deployed(workspace, STACK, file)
     return engine, Stack(Graph.from_deployment(engine.deployment()), parse(cell.raw, stack=STACK))
 
