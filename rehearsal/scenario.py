@@ -252,7 +252,7 @@ class Scenario:
             counts = {op: sum(change.op == op for change in self._changes) for op in _OPERATIONS}
             phase.said = ", ".join(f"{count} to {op}" for op, count in counts.items() if count) or "no changes"
             phase.said += self._unchecked()
-            refused = bool(counts["replace"] or counts["delete"]) and not self.engine.run("preview", stack=True).ok
+            refused = any(change.ends for change in self._changes) and not self.engine.run("preview", stack=True).ok
             if refused:
                 phase.said += "; refused while rdma-ray:protect is true"
         if refused:
@@ -267,7 +267,7 @@ class Scenario:
             self._must(self.engine.run(*UP, stack=True), phase)
             now = self._nodes()
             ended = [f"{group}: {count} → {now[group]}" for group, count in before.items() if count > now[group]]
-            if ended and not counts["replace"] + counts["delete"]:
+            if ended and not any(change.ends and change.type == NODE_GROUP for change in self._changes):
                 raise phase.failed(f"running nodes were drained: {', '.join(ended)}")
             phase.said = self._requests_done()
         with self._phase("preview is empty again") as phase:

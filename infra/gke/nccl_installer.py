@@ -17,15 +17,17 @@ from infra.gke.pod import HOST_GIB, HOST_NVIDIA, INSTALLED
 
 LABELS = {"k8s-app": "nccl-rdma-installer"}
 HOST_LIBRARIES = f"{HOST_NVIDIA}/lib64"
+LIBRARIES, GIB_FOLDER = f"/usr/local{HOST_LIBRARIES}", f"/usr/local{HOST_GIB}"
+"""Where the installer's container has these folders of the node."""
 
 # cp, not mv: the container may run again on the same node, for example after a reboot. Workers wait for the last file.
 INSTALL = (
     "set -eu; "
-    f"rm -f /usr/local{HOST_GIB}/{INSTALLED}; "
+    f"rm -f {GIB_FOLDER}/{INSTALLED}; "
     "/scripts/container_entry.sh install; "
-    f"cp -R /var/lib/gib/lib64/. /usr/local{HOST_LIBRARIES}; "
-    f"cp -R /var/lib/gib/. /usr/local{HOST_GIB}; "
-    f": > /usr/local{HOST_GIB}/{INSTALLED}"
+    f"cp -R /var/lib/gib/lib64/. {LIBRARIES}; "
+    f"cp -R /var/lib/gib/. {GIB_FOLDER}; "
+    f": > {GIB_FOLDER}/{INSTALLED}"
 )
 
 
@@ -67,7 +69,6 @@ def _pod(machine: GkeMachine) -> core.v1.PodSpecArgsDict:
             {"match_expressions": [{"key": ACCELERATOR_LABEL, "operator": "In", "values": [machine.accelerator]}]}
         ]
     }
-    libraries, gib = f"/usr/local{HOST_LIBRARIES}", f"/usr/local{HOST_GIB}"
     return {
         "priority_class_name": "system-node-critical",
         # As in Google's manifest: the installer runs before the node's pod network does, and does not use it.
@@ -89,8 +90,8 @@ def _pod(machine: GkeMachine) -> core.v1.PodSpecArgsDict:
                 "resources": {"requests": {"cpu": "150m"}},
                 "command": ["/bin/sh", "-c", INSTALL],
                 "volume_mounts": [
-                    {"name": "libraries", "mount_path": libraries},
-                    {"name": "gib", "mount_path": gib},
+                    {"name": "libraries", "mount_path": LIBRARIES},
+                    {"name": "gib", "mount_path": GIB_FOLDER},
                 ],
             }
         ],

@@ -42,13 +42,15 @@ COMPUTE_CLASS = "rdma"
 GVNIC_NETWORK = "gvnic-1"
 """Network object of the second host NIC; `rdma_network` names the others."""
 
-SCRIPT = "/usr/local/gib/scripts/set_nccl_env.sh"
+GIB_FOLDER = "/usr/local/gib"
+"""Folder of gIB in a worker."""
+SCRIPT = f"{GIB_FOLDER}/scripts/set_nccl_env.sh"
 HOST_NVIDIA = "/home/kubernetes/bin/nvidia"
 HOST_GIB = "/home/kubernetes/bin/gib"
 INSTALLED = "rdma-ray-installed"
 """File in the folder of gIB that the installer writes last."""
 SETUP = (
-    f"until [ -e /usr/local/gib/{INSTALLED} ]; do echo 'waiting for the gIB installer'; sleep 5; done; source {SCRIPT}"
+    f"until [ -e {GIB_FOLDER}/{INSTALLED} ]; do echo 'waiting for the gIB installer'; sleep 5; done; source {SCRIPT}"
 )
 """Waits for the installer, which may still run on a new node, and sets NCCL up."""
 SHM_GIB = 250
@@ -65,7 +67,7 @@ GKE_NCCL = "GKE docs gke-ai-hypercompute-custom, 2026-04-06; values of gIB v1.1"
 ENVIRONMENT = (
     Variable(
         "LD_LIBRARY_PATH",
-        "/usr/local/gib/lib64:/usr/local/nvidia/lib64",
+        f"{GIB_FOLDER}/lib64:/usr/local/nvidia/lib64",
         "NCCL finds the gIB plugin and the driver's libraries, which the node provides",
         GIB,
     ),
@@ -204,7 +206,7 @@ def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
         volume_mounts=(
             # GKE's privileged device plugin loads the same files, so a pod must not replace them.
             {"name": "nvidia", "mountPath": "/usr/local/nvidia", "readOnly": True},
-            {"name": "gib", "mountPath": "/usr/local/gib", "readOnly": True},
+            {"name": "gib", "mountPath": GIB_FOLDER, "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},
         ),
         environment=ENVIRONMENT,
@@ -230,7 +232,7 @@ def _scripted(machine: GkeMachine) -> tuple[Variable, ...]:
         ("NCCL_IB_FIFO_TC", "84", "traffic class of the control messages"),
     ]
     if machine.nccl_tuner is not None:
-        path = f"/usr/local/gib/configs/{machine.nccl_tuner}"
+        path = f"{GIB_FOLDER}/configs/{machine.nccl_tuner}"
         lines.append(("NCCL_TUNER_CONFIG_PATH", path, "algorithms measured for this machine type"))
     return tuple(Variable(name, value, why, GKE_NCCL) for name, value, why in lines)
 

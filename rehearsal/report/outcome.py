@@ -39,6 +39,11 @@ class Change:
     op: Operation
     reasons: tuple[str, ...] = ()
 
+    @property
+    def ends(self) -> bool:
+        """Whether the resource as it is ends: the change replaces or deletes it."""
+        return self.op in ("replace", "delete")
+
 
 @dataclass(frozen=True)
 class Damage:
@@ -101,7 +106,7 @@ class Outcome:
 
     def damage(self, change: Change) -> Damage:
         """Return the cost of a change; empty for changes in place and for resources that do not exist yet."""
-        if change.op not in ("replace", "delete") or change.urn not in self._before.nodes:
+        if not change.ends or change.urn not in self._before.nodes:
             return Damage((), ())
         return Damage(
             tuple(sorted(self._before.falls_with(change.urn), key=weight)),
@@ -111,7 +116,7 @@ class Outcome:
     def machines(self, change: Change) -> str:
         """Return the machines that a change ends, which are not resources of the stack; empty if none."""
         node = self._before.nodes.get(change.urn)
-        if change.op not in ("replace", "delete") or node is None or node.type not in POOLS:
+        if not change.ends or node is None or node.type not in POOLS:
             return ""
         bounds = node.inputs.get("autoscaling") or node.inputs.get("scalingConfig") or {}
         most = bounds.get("totalMaxNodeCount") or bounds.get("maxSize")
