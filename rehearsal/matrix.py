@@ -78,8 +78,8 @@ class Cell:
         nodes = {"machine": self.machine, "capacity": self.capacity, "fallback": self.fallback, "max": 2}
         if RESERVED & {self.capacity, self.fallback}:
             nodes["reservation"] = RESERVATIONS[self.target]
-        if self.fabric == "efa-dranet" and self.capacity != "capacity-block":
-            # Claims do not scale a node group up from zero.
+        if self.fabric in ("efa-dranet", "dranet") and self.capacity in ("on-demand", "spot", "reservation"):
+            # Claims do not scale a pool up from zero.
             nodes["min"] = 1
         if (self.queue, self.capacity, self.fallback) == ("kueue", "reservation", None):
             # All nodes stay up, so that Kueue can schedule by topology where the combination allows it.

@@ -26,8 +26,11 @@ from infra.settings.fields import Cidr, Derived, Flag, FromText, OneOf
 from infra.settings.problems import Finding, Found, rule
 
 BUCKETS = "Cloud Storage docs naming-buckets, read 2026-11"
+CLAIMS = "GoogleCloudPlatform/cluster-autoscaler: gke/dynamicresources/network.go, 7d25050, 2026-08-21"
 COMPUTE_CLASS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13"
 FLAVORS = "kubernetes-sigs/kueue 0.19.2: flavors are tried in their order, by quota (pkg/scheduler/flavorassigner)"
+CLAIMS_OF_REQUESTS = "GoogleCloudPlatform/cluster-autoscaler: provisioningrequests/pods, 7d25050, 2026-08-21; "
+CLAIMS_OF_REQUESTS += "kubernetes/autoscaler: simulator/dynamicresources/snapshot, 1073b25"
 GCE_NAMES = "Compute Engine docs, resource naming: at most 63 characters; unverified, 2026-11"
 GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 characters; checked 2026-11"
 ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network belongs to one zone"
@@ -193,6 +196,32 @@ class GkeSettings(CloudSettings):
             says = "Queued nodes start only for a ProvisioningRequest, which Kueue creates when the reservation is "
             says += "in use."
             yield Found(says, "set queue to kueue, or remove nodes.fallback")
+
+    @rule("fabric", "nodes.min", "nodes.capacity", "nodes.fallback", source=CLAIMS)
+    def claims_from_zero_nodes(self) -> Finding:
+        capacity, fallback = self.nodes.capacity, self.nodes.fallback
+        flex_start = capacity.startswith("flex-start")
+        if self.fabric != "dranet" or (self.nodes.min and not fallback and not flex_start):
+            return
+        others = "fabric to multi-network" + ("" if "queued" in f"{capacity} {fallback}" else " or managed-dranet")
+        says = "GKE's autoscaler learns the NICs of open-source DRANET from a node that runs. For a pool without nodes "
+        says += "it predicts them only with the label that also starts Google's own driver. "
+        if flex_start:
+            yield Found(f"{says}A {capacity} pool begins with 0 nodes and would stay there.", f"set {others}")
+        elif fallback:
+            says += "The pool of nodes.fallback begins with 0 nodes and would stay there."
+            yield Found(says, f"remove nodes.fallback, or set {others}")
+        else:
+            yield Found(f"{says}This pool would never get one.", f"set nodes.min to 1, or {others}")
+
+    @rule("fabric", "nodes.capacity", "nodes.fallback", source=CLAIMS_OF_REQUESTS)
+    def claims_of_queued_nodes(self) -> Finding:
+        if self.fabric == "managed-dranet" and "queued" in f"{self.nodes.capacity} {self.nodes.fallback}":
+            says = (
+                "A ResourceClaim exists only after its pod does, and the pods of a ProvisioningRequest do not exist: "
+            )
+            says += "the autoscaler could not resolve their claims of NICs, and the request would fail."
+            yield Found(says, "set fabric to multi-network, or choose another capacity than flex-start-queued")
 
     @rule("storage.bucket", source=BUCKETS)
     def bucket_malformed(self) -> Finding:

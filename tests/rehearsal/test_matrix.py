@@ -12,8 +12,8 @@ from rehearsal.matrix import Cell, goes_up
 
 A3U = "a3-ultragpu-8g"
 SAMPLE = (
-    # Two flavors with claimed devices, of which Kueue chooses one.
-    Cell("gke", A3U, "reservation", "flex-start-queued", False, "dranet", "kueue", "cluster"),
+    # The open-source driver with a queue, on nodes of which one stays.
+    Cell("gke", A3U, "spot", None, False, "dranet", "kueue", "cluster"),
     # Nodes that Kueue chooses by topology, for an Indexed Job.
     Cell("gke", A3U, "reservation", None, False, "multi-network", "kueue", "indexed-job"),
     # A queued Indexed Job with claims on AWS.

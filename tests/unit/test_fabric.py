@@ -42,7 +42,8 @@ def every_pod() -> list[tuple[str, GpuPod]]:
     pods = []
     for machine in GKE_MACHINES:
         for fabric in ("multi-network", "dranet", "managed-dranet"):
-            pods.append((f"{machine}-{fabric}", on_gke({"nodes.machine": machine, "fabric": fabric})))
+            changes = {"nodes.machine": machine, "nodes.capacity": "spot", "fabric": fabric, "nodes.min": 1}
+            pods.append((f"{machine}-{fabric}", on_gke(changes)))
     for machine in EKS_MACHINES:
         for fabric in ("efa", "efa-dranet"):
             changes = {"nodes.machine": machine, "fabric": fabric, "nodes.min": 1}
@@ -105,7 +106,7 @@ def test_mounts_volumes_and_claims_match(name: str, pod: GpuPod) -> None:
     ],
 )
 def test_dranet_claims_every_nic(machine: str, fabric: str, device_class: str, kinds: list[str]) -> None:
-    pod = on_gke({"nodes.machine": machine, "fabric": fabric})
+    pod = on_gke({"nodes.machine": machine, "nodes.capacity": "spot", "fabric": fabric, "nodes.min": 1})
     assert pod.annotations == {}
     assert [item["kind"] for item in pod.objects] == kinds
     assert {item["apiVersion"] for item in pod.objects} == {DEVICE_API}

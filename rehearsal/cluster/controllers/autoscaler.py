@@ -165,7 +165,8 @@ def plan(
     """Return which pools grow, and by how much, for pending pods. Pure, except that `places` count the pods.
 
     Pods use existing nodes first, then machines planned for other pods, then a new machine of the first pool in their
-    order that has room and accepts them.
+    order that has room and accepts them. Devices that a pod claims are known of a running node, and of an empty pool
+    where GKE runs the driver (GoogleCloudPlatform/cluster-autoscaler: gke/dynamicresources, 7d25050, 2026-08-21).
 
     Args:
         room: nodes that a pool may still get.
@@ -173,13 +174,15 @@ def plan(
         classes: the ComputeClasses by name.
     """
     growths: dict[str, Growth] = {}
+    known = {place.pool for place in places} | {pool.name for pool in pools if pool.managed_dranet}
     for pod in waiting:
         planned = [place for growth in growths.values() for place in growth.places]
         place = next((place for place in [*places, *planned] if place.why_not(pod) is None), None)
         for pool in compute_class.order(pod, pools, classes) if place is None else ():
             count = growths[pool.name].count if pool.name in growths else 0
             fresh = template(pool, f"new-{pool.name}-{count}", devices[pool.name])
-            if count < room[pool.name] and fresh.why_not(pod) is None:
+            unknown = pod["spec"].get("resourceClaims") and pool.name not in known
+            if count < room[pool.name] and not unknown and fresh.why_not(pod) is None:
                 growths.setdefault(pool.name, Growth(pool, 0.0, 0.0)).places.append(fresh)
                 place = fresh
                 break

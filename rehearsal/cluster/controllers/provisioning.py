@@ -158,7 +158,9 @@ def choose(
     pod = {**pod, "spec": {**spec, "tolerations": [*(spec.get("tolerations") or ()), _TOLERATION]}}
     for pool in pools:
         place, nodes = template(pool, pool.name, devices[pool.name]), 1
-        why = place.why_not(pod)
+        # The autoscaler resolves the claims of pods, and those of a request do not exist (kubernetes/autoscaler:
+        # simulator/dynamicresources/snapshot, findPodClaims, 1073b25).
+        why = "cannot allocate all claims" if spec.get("resourceClaims") else place.why_not(pod)
         if why is not None:
             errors.append(f"{pool.name} ({why})")
             continue

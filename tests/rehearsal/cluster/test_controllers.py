@@ -153,6 +153,21 @@ def test_pools_grow_for_unschedulable_pods_within_limits(tmp_path: Path) -> None
     assert plan([pod("e", selector={"zone": "other"})], [], [gpu], {"gpu": 2}, expected, {}) == []
 
 
+def test_empty_pool_grows_for_claims_only_with_managed_driver(tmp_path: Path) -> None:
+    label = {"labels": {"cloud.google.com/gke-networking-dra-driver": "true"}}
+    found = gke_pools(tmp_path, gpu_pool("managed", 2, node=label), gpu_pool("own", 2))
+    expected = {name: devices.expected(pool, {}) for name, pool in found.items()}
+    claiming, room = pod("a"), dict.fromkeys(found, 2)
+    claiming["spec"]["resourceClaims"] = [{"name": "nics", "resourceClaimTemplateName": "nics"}]
+    running = template(found["own"], "running", expected["own"])
+    running.take(pod("b"))
+    for name, places, grows in (("managed", [], True), ("own", [], False), ("own", [running], True)):
+        assert bool(plan([claiming], places, [found[name]], room, expected, {})) is grows
+    refused = provisioning.choose(claiming, 1, [found["managed"]], room, expected)
+    assert isinstance(refused, tuple)
+    assert refused[1].endswith("managed (cannot allocate all claims)")
+
+
 def _class(*rules: dict[str, Any], unsatisfiable: str = "DoNotScaleUp") -> dict[str, Any]:
     spec = {"priorities": list(rules), "whenUnsatisfiable": unsatisfiable}
     return {"metadata": {"name": "rdma"}, "spec": spec}

@@ -73,7 +73,7 @@ def test_versions_are_ordered_by_number() -> None:
         ({"nodes.capacity": "spot"}, "1.31.4-gke.1183000"),
         ({"nodes.capacity": "spot", "computeClass": True, "nodes.fallback": "flex-start"}, "1.32.2-gke.1652000"),
         ({"nodes.machine": "a4-highgpu-8g", "nodes.capacity": "spot"}, "1.32.2-gke.1475000"),
-        ({"fabric": "dranet"}, "1.34"),
+        ({"fabric": "dranet", "nodes.capacity": "spot", "nodes.min": 1}, "1.34"),
         ({"fabric": "managed-dranet"}, "1.34.1-gke.1829001"),
     ],
 )

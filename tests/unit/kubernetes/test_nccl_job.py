@@ -23,6 +23,7 @@ from infra.settings import Settings, parse
 from tests.unit.stacks import EKS, GKE, LOCAL, changed
 
 ROOT = Path(__file__).resolve().parents[3]
+OPEN_DRANET = {"fabric": "dranet", "nodes.capacity": "spot", "nodes.min": 1}
 LABEL = "batch.kubernetes.io/job-name"
 
 
@@ -90,7 +91,8 @@ def test_wait_for_nodes_is_limited_and_not_part_of_the_pod_deadline() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        *(changed(GKE, {"fabric": fabric}) for fabric in ("multi-network", "dranet", "managed-dranet")),
+        *(changed(GKE, {"fabric": fabric}) for fabric in ("multi-network", "managed-dranet")),
+        changed(GKE, OPEN_DRANET),
         *(changed(EKS, {"fabric": fabric, "nodes.min": 1}) for fabric in ("efa", "efa-dranet")),
     ],
     ids=lambda raw: raw["fabric"],
@@ -111,9 +113,9 @@ def test_pod_reaches_the_fabric_as_ray_workers_do(raw: dict[str, Any]) -> None:
     assert "privileged" not in own["securityContext"]
 
 
-@pytest.mark.parametrize("fabric", ["dranet", "managed-dranet"])
-def test_job_has_its_own_claim_templates(fabric: str) -> None:
-    job, pod = made(changed(GKE, {"fabric": fabric})), gpu_pod(changed(GKE, {"fabric": fabric}))
+@pytest.mark.parametrize("changes", [OPEN_DRANET, {"fabric": "managed-dranet"}], ids=lambda each: each["fabric"])
+def test_job_has_its_own_claim_templates(changes: dict[str, Any]) -> None:
+    job, pod = made(changed(GKE, changes)), gpu_pod(changed(GKE, changes))
     template = one(job, "ResourceClaimTemplate")
     (claim,) = pod_spec(job)["resourceClaims"]
     assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]

@@ -31,7 +31,7 @@ RESERVED = {"nodes.capacity": "reservation", "nodes.reservation": "ours"}
 QUEUED = {"nodes.capacity": "flex-start-queued"}
 STACKS: dict[str, dict[str, Any]] = {
     "gke": changed(GKE, {}),
-    "gke, claims": changed(GKE, {"fabric": "dranet"}),
+    "gke, claims": changed(GKE, {"fabric": "managed-dranet"}),
     "gke, a class": changed(GKE, {"computeClass": True, "nodes.fallback": "spot"}),
     "gke, queued": changed(GKE, QUEUED),
     "gke, queued next": changed(GKE, {**RESERVED, "nodes.fallback": "flex-start-queued"}),

@@ -75,6 +75,10 @@ def valid_gke(cell: Cell) -> bool:
     """RoCE machines come by flex-start, queued flex-start, spot or reservation; not on demand."""
     if cell.machine not in ROCE_MACHINES or cell.fabric not in ("multi-network", "dranet", "managed-dranet"):
         return False
+    if cell.fabric != "multi-network" and "flex-start-queued" in (cell.capacity, cell.fallback):
+        return False
+    if cell.fabric == "dranet":
+        return cell.capacity in ("spot", "reservation") and (cell.fallback, cell.least) == (None, 1)
     if cell.capacity == "flex-start-queued":
         return (cell.queue, cell.compute_class, cell.fallback, cell.least) == ("kueue", False, None, 0)
     direct = ("flex-start", "spot", "reservation")
@@ -121,8 +125,9 @@ def cells(target: str) -> Iterator[Cell]:
     ("target", "size", "valid_cells"),
     [
         ("local", 11 * 7 * 6 * 2 * 2 * 7 * 2, 1),
-        # Two machines, three fabrics; flex-start 8, spot 16, reservation 16, and 2 with queued machines next, queued 1.
-        ("gke", 10 * 6 * 5 * 2 * 2 * 7 * 2, 2 * 3 * (8 + 16 + 18 + 1)),
+        # Two machines. multi-network: flex-start 8, spot 16, reservation 16, and 2 with queued machines next, queued 1;
+        # managed-dranet: without the queued ones; dranet: spot 4, reservation 4.
+        ("gke", 10 * 6 * 5 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8)),
         # efa: on demand 28, reservation 28, spot 24, block 14; efa-dranet: on demand 14, reservation 14, spot 12.
         ("eks", 10 * 6 * 5 * 2 * 2 * 7 * 2, 94 + 40),
     ],
