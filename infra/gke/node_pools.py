@@ -34,6 +34,8 @@ class GpuPools(pulumi.ComponentResource):
     Args:
         networks: Networks of the second host NIC and of each RDMA NIC, in order; empty where GKE creates them (managed
             DRANET).
+        depends_on: Rights of the pods. Ray's objects go with the cluster, so the pods end with their nodes, and until
+            then they write checkpoints.
     """
 
     def __init__(
@@ -45,9 +47,12 @@ class GpuPools(pulumi.ComponentResource):
         *,
         cluster: GkeCluster,
         networks: Sequence[NodeNetwork],
+        depends_on: Sequence[pulumi.Resource],
     ) -> None:
         super().__init__("rdma-ray:gke:GpuPools", name, {}, opts)
         self._settings, self._site, self._cluster, self._networks = settings, site, cluster, networks
+        # Without its roles a node starts but cannot report; the roles must outlive the nodes.
+        self._needs = [*cluster.roles, *depends_on]
         self._machine = GKE_CATALOG[settings.nodes.machine]
         types = compute.get_machine_types_output(zone=site.zone, filter=f'name = "{self._machine.name}"')
         self._machine_type = types.apply(partial(_machine_type, machine=self._machine.name, zone=site.zone))
@@ -81,8 +86,7 @@ class GpuPools(pulumi.ComponentResource):
             node_config=self._node(capacity),
             opts=ResourceOptions(
                 parent=self,
-                # Without its roles a node starts but cannot report; the roles must outlive the nodes.
-                depends_on=self._cluster.roles,
+                depends_on=self._needs,
                 ignore_changes=[
                     # The autoscaler owns both.
                     "initialNodeCount",

@@ -99,7 +99,14 @@ class GkeStack(pulumi.ComponentResource):
             nics[GVNIC_NETWORK] = GvnicNetwork("gvnic", site, addresses.gvnic, own).node_network
             rdma = RdmaNetwork("rdma", site, machine.network_profile, addresses.rdma, own)
             nics |= {rdma_network(nic): one for nic, one in enumerate(rdma.node_networks)}
-        pools = GpuPools("pool", settings, site, own, cluster=cluster, networks=list(nics.values()))
+        folder, bucket, rights = None, settings.storage.bucket, []
+        if bucket is not None:
+            # An Indexed Job has no separate head.
+            for account in (WORKER_ACCOUNT,) if settings.ray.mode == "indexed-job" else (HEAD_ACCOUNT, WORKER_ACCOUNT):
+                identities = cluster.workload_pool
+                rights.append(BucketAccess(bucket, account, own, project=site.project, workload_pool=identities).grant)
+            folder = gcs_folder(bucket, settings.storage.mount_path)
+        pools = GpuPools("pool", settings, site, own, cluster=cluster, networks=list(nics.values()), depends_on=rights)
 
         provider = kubernetes.Provider(
             "kubernetes",
@@ -123,12 +130,6 @@ class GkeStack(pulumi.ComponentResource):
             queue, nodes = queue_args(settings, machine), cluster.account
             access = WebhookAccess("webhooks", site, own, network=network, control_plane=plane, account=nodes)
             webhook_access = [access.rule]
-        folder, bucket = None, settings.storage.bucket
-        if bucket is not None:
-            # An Indexed Job has no separate head.
-            for account in (WORKER_ACCOUNT,) if settings.ray.mode == "indexed-job" else (HEAD_ACCOUNT, WORKER_ACCOUNT):
-                BucketAccess(bucket, account, own, project=site.project, workload_pool=cluster.workload_pool)
-            folder = gcs_folder(bucket, settings.storage.mount_path)
         args = replace(ray_args(settings, site.named("ray")), folder=folder, depends_on=[*pools.pools, *drivers])
         args = install_operators(
             args, inside, depends_on=[cluster.system_pool], webhook_access=webhook_access, queue=queue

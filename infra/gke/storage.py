@@ -56,7 +56,7 @@ class BucketAccess(pulumi.ComponentResource):
             *(workload_pool, f"/subject/ns/{NAMESPACE}/sa/{account}"),
         )
         own = ResourceOptions(parent=self)
-        gcp.storage.BucketIAMMember(name, bucket=bucket, role=ROLE, member=member, opts=own)
+        self.grant = gcp.storage.BucketIAMMember(name, bucket=bucket, role=ROLE, member=member, opts=own)
         self.register_outputs({})
 
 

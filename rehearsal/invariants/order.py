@@ -8,7 +8,7 @@ from rehearsal.clouds.constraints import referenced
 from rehearsal.clouds.registry import cloud
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at
-from rehearsal.invariants.placement import selection
+from rehearsal.invariants.placement import pods_of, selection, workloads
 
 ORDERS = (
     ("RayCluster RayJob", "kuberay-operator", "the operator deletes Ray's pods"),
@@ -51,6 +51,19 @@ def users_wait_for_the_rights_of_their_role(stack: Stack) -> Iterator[str]:
         rights = [node for node in stack.of("RolePolicyAttachment") if at(node, "role") == at(role, "name")]
         for user in stack.of("aws:eks/cluster:Cluster", "NodeGroup", "Addon"):
             for right in rights if str(role.outputs.get("arn")) in str(user.inputs) else ():
+                if not stack.needs(user, right):
+                    yield f"{user.name} does not wait for {right.name}"
+
+
+def pods_and_nodes_wait_for_the_rights_of_accounts(stack: Stack) -> Iterator[str]:
+    """Ray's pods and their nodes wait for what grants rights to the pods' ServiceAccounts. The rights then outlive the
+    pods, which end with their nodes: a destroyed stack does not delete Ray's objects."""
+    for workload in workloads(stack):
+        namespace = at(workload, "metadata.namespace")
+        accounts = tuple(f"/ns/{namespace}/sa/{pods.spec.get('serviceAccountName')}" for pods in pods_of(workload))
+        for right in stack.of("BucketIAMMember", "PodIdentityAssociation"):
+            whom = at(right, "member") or f"/ns/{at(right, 'namespace')}/sa/{at(right, 'serviceAccount')}"
+            for user in (workload, *selection(stack, "gpu-nodes")) if whom.endswith(accounts) else ():
                 if not stack.needs(user, right):
                     yield f"{user.name} does not wait for {right.name}"
 

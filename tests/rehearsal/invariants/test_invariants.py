@@ -225,6 +225,7 @@ EDGES = {
     order.resources_wait_for_what_they_need,
     order.resources_wait_for_what_they_name,
     order.users_wait_for_the_rights_of_their_role,
+    order.pods_and_nodes_wait_for_the_rights_of_accounts,
     protection.objects_go_with_the_cluster,
     fabric.rdma_network_has_no_rules,
 }
@@ -272,11 +273,19 @@ def test_every_order_is_checked(stacks: Mapping[str, Stack], later: str, earlier
     assert tried
 
 
-def test_users_of_a_role_wait_for_its_policies(stacks: Mapping[str, Stack]) -> None:
-    stack = stacks[EKS]
-    assert list(order.users_wait_for_the_rights_of_their_role(stack)) == []
-    for kind in ("Cluster", "NodeGroup"):
-        assert list(order.users_wait_for_the_rights_of_their_role(loose(stack, stack.of(kind)[0])))
+@pytest.mark.parametrize(
+    ("invariant", "name", "kind"),
+    [
+        (order.users_wait_for_the_rights_of_their_role, EKS, "Cluster"),
+        (order.users_wait_for_the_rights_of_their_role, EKS, "NodeGroup"),
+        (order.pods_and_nodes_wait_for_the_rights_of_accounts, CCC, "RayCluster"),
+        (order.pods_and_nodes_wait_for_the_rights_of_accounts, CCC, "NodePool"),
+    ],
+)
+def test_users_wait_for_their_rights(stacks: Mapping[str, Stack], invariant: Invariant, name: str, kind: str) -> None:
+    stack = stacks[name]
+    assert list(invariant(stack)) == []
+    assert list(invariant(loose(stack, stack.of(kind)[-1])))
 
 
 @pytest.mark.parametrize(
