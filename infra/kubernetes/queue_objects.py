@@ -51,6 +51,9 @@ PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
 PROVISIONING_CLASS = "queued-provisioning.gke.io"
 """All nodes of a request at once, after a wait in Google's queue (GKE docs provisioningrequest, 2026-04-08)."""
 
+REQUEST_LABEL = "autoscaling.gke.io/provisioning-request"
+"""Label of a queued node: the request that it was provisioned for."""
+
 GPU = "nvidia.com/gpu"
 NICS = "rdma-nics"
 """Name in the quota of NICs that pods claim as devices. Kueue admits no claim whose device class has no such name
@@ -181,6 +184,12 @@ def provisioning(args: QueueArgs) -> list[dict[str, Any]]:
         "managedResources": [GPU],
         # Merge pod sets with the same requests into one.
         "podSetMergePolicy": "IdenticalWorkloadSchedulingRequirements",
+        # Each job runs on the nodes of its own request only: those of another one end at another time (as
+        # AI-Hypercomputer/xpk: recipes, 367c8382, 2026-06-25). A webhook of GKE adds the same selector to pods
+        # (GoogleCloudPlatform/cluster-autoscaler: autoprovisioning/injection.go, 7d25050), but it is not public.
+        "podSetUpdates": {
+            "nodeSelector": [{"key": REQUEST_LABEL, "valueFromProvisioningClassDetail": "ResizeRequestName"}]
+        },
         "retryStrategy": {
             "backoffLimitCount": RETRIES,
             "backoffBaseSeconds": RETRY_BASE_S,

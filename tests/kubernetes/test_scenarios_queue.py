@@ -201,6 +201,52 @@ def test_quota_is_released_after_job(stack: RunningStack, api: Api) -> None:
     assert api.list(RAY_API, "RayCluster", RAY) == []
 
 
+@pytest.mark.usefixtures("granted")
+def test_queued_jobs_run_on_their_own_nodes_only(stack: RunningStack, api: Api) -> None:
+    """By the selector that Kueue gives the pods of each request. The nodes of the second request have not joined when
+    it is provisioned, and the node of the first one has room: its pod waits."""
+
+    def submit(called: str) -> Json:
+        """Create another user's Job of one GPU; return its request when Google has accepted it."""
+        resources = {"requests": {"cpu": "1", "memory": "1Gi", GPU: "1"}, "limits": {GPU: "1"}}
+        tolerations = [{"key": GPU, "operator": "Exists"}]
+        pod = {"containers": [{"name": "work", "image": "work", "resources": resources}], "tolerations": tolerations}
+        metadata = {
+            "name": called,
+            "namespace": RAY,
+            "labels": {"kueue.x-k8s.io/queue-name": "gpu"},
+            "annotations": {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "3600"},
+        }
+        spec = {"suspend": True, "template": {"spec": {**pod, "restartPolicy": "Never"}}}
+        api.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
+
+        def accepted() -> Json | None:
+            found = [each for each in api.list(*REQUEST, RAY) if f"job-{called}-" in name(each)]
+            return next((each for each in found if condition(each, "Accepted").get("status") == "True"), None)
+
+        return api.until(f"the request of {called}", accepted, WITHIN_S)
+
+    def decided(called: str, status: str) -> Json | None:
+        """Return the Job's pod once the scheduler has placed it ("True") or found no node for it ("False")."""
+        found = pods(api, f"batch.kubernetes.io/job-name={called}")
+        return next((pod for pod in found if condition(pod, "PodScheduled").get("status") == status), None)
+
+    api.until("no node of the RayJob", lambda: not gpu_nodes(api), WITHIN_S)
+    submit("one")
+    one = api.until("the pod of one on a node", lambda: decided("one", "True"), WITHIN_S)
+    assert [one["spec"]["nodeName"]] == [name(node) for node in gpu_nodes(api)]
+    stack.controllers.autoscaler.out_of_stock.add(POOL)
+    request = submit("two")
+    provisioned = {**condition(request, "Provisioned"), "status": "True", "reason": "Provisioned"}
+    others = [each for each in request["status"]["conditions"] if each["type"] != "Provisioned"]
+    changed = {"status": {"conditions": [*others, provisioned]}}
+    api.patch(*REQUEST, name(request), RAY, changed, subresource="status")
+    api.until("the pod of two without a node", lambda: decided("two", "False"), 30.0)
+    assert [one["spec"]["nodeName"]] == [name(node) for node in gpu_nodes(api)]
+    for called in ("one", "two"):
+        api.delete("batch/v1", "Job", called, RAY, propagation="Foreground")
+
+
 def test_stack_goes_down_without_leftovers(stack: RunningStack) -> None:
     """Kueue's finalizers on its queues and on the workload do not block the stack's objects."""
     stack.phases.delete_one_by_one(stack.engine, stack.graph)

@@ -21,6 +21,9 @@ from rehearsal.engine.values import digest
 API = "autoscaling.x-k8s.io/v1"
 KIND = "ProvisioningRequest"
 CLASS = "queued-provisioning.gke.io"
+LABEL = "autoscaling.gke.io/provisioning-request"
+"""Label of a node: the resize request that created it (GoogleCloudPlatform/cluster-autoscaler: autoprovisioning/
+injection.go, 7d25050, 2026-08-21; the webhook that selects it for pods is not public and is not played)."""
 WAITS = "Waiting for resources. Currently there are not enough resources available to fulfill the request."
 INDEFINITE = " Expected time is indefinite."
 _BEGIN = (
@@ -112,6 +115,9 @@ class Provisioning:
                 self._write(body, [new_condition("Provisioned", "False", "ResourcePoolExhausted", WAITS + INDEFINITE)])
             return
         names = self._autoscaler.deliver(snapshot, pool, turn.nodes, snapshot.now - turn.since)
+        for name in names:
+            label = {LABEL: body["status"]["provisioningClassDetails"]["ResizeRequestName"]}
+            self._context.api.patch("v1", "Node", name, None, {"metadata": {"labels": label}})
         turn.expires = snapshot.now + self._context.delays.booking
         self._autoscaler.booked |= dict.fromkeys(names, turn.expires)
         words = "Provisioning Request was successfully provisioned."
