@@ -214,9 +214,9 @@ class GkeCluster(pulumi.ComponentResource):
 
 def _choose_version(versions: container.GetEngineVersionsResult, *, location: str, minimum: str) -> str | None:
     """Return the initial GKE version; fail the preview if none is new enough."""
-    default = versions.release_channel_default_version[CHANNEL]
+    defaults, latest = versions.release_channel_default_version, versions.release_channel_latest_version
     try:
-        return control_plane_version(default, versions.valid_master_versions, minimum, location)
+        return control_plane_version(defaults[CHANNEL], latest[CHANNEL], minimum, location)
     except NoVersionError as problem:
         raise pulumi.RunError(str(problem)) from None
 

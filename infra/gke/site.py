@@ -6,10 +6,9 @@ no other stack uses it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infra.catalog.gcp import version_key
+from infra.catalog.gcp import CHANNEL, version_key
 from infra.catalog.machines import GkeMachine
 from infra.naming import shorten
 from infra.settings import GkeSettings
@@ -50,7 +49,7 @@ class Site:
 
 
 class NoVersionError(ValueError):
-    """The location offers no GKE version that supports the machine."""
+    """The location's release channel has no GKE version that supports the machine."""
 
 
 def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
@@ -61,20 +60,21 @@ def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
     return max((machine.min_versions[name] for name in features & machine.min_versions.keys()), key=version_key)
 
 
-def control_plane_version(default: str, offered: Sequence[str], minimum: str, location: str) -> str | None:
-    """Return None if the channel's default is new enough, so that GKE uses it, else the oldest version that is.
+def control_plane_version(default: str, latest: str, minimum: str, location: str) -> str | None:
+    """Return None if the channel's default is new enough, so that GKE uses it, else the channel's latest version.
 
     The default is not recorded: a cluster recreated after a year would request a version that is no longer offered.
+    The location's other versions need not be in the channel (GoogleCloudPlatform/cluster-toolkit: gke-cluster requests
+    the channel's latest as well, 10470803, 2026-06-25).
 
     Raises:
-        NoVersionError: No offered version is new enough.
+        NoVersionError: The channel's latest version is too old.
     """
     if version_key(default) >= version_key(minimum):
         return None
-    enough = [version for version in offered if version_key(version) >= version_key(minimum)]
-    if not enough:
+    if version_key(latest) < version_key(minimum):
         raise NoVersionError(
-            f"location: {location} offers GKE up to {max(offered, key=version_key, default='nothing')}, and the "
-            f"machine needs {minimum} or later; its nodes would never join. Choose another zone"
+            f"location: {location} offers GKE up to {latest} in channel {CHANNEL}, and the machine needs {minimum} or "
+            "later; its nodes would never join. Choose another zone"
         )
-    return min(enough, key=version_key)
+    return latest

@@ -39,7 +39,7 @@ COMPUTED: Mapping[str, dict[str, Any]] = {
 ANSWERS: Mapping[str, dict[str, Any]] = {
     "gcp:container/getEngineVersions:getEngineVersions": {
         "releaseChannelDefaultVersion": {"REGULAR": "1.35.1-gke.1000000"},
-        "validMasterVersions": ["1.35.1-gke.1000000"],
+        "releaseChannelLatestVersion": {"REGULAR": "1.35.1-gke.1000000"},
     },
     "gcp:compute/getMachineTypes:getMachineTypes": {"machineTypes": [{"name": "the-machine"}]},
     "gcp:organizations/getProject:getProject": {"number": "123456789012"},

@@ -82,15 +82,17 @@ def test_minimum_depends_on_machine_capacity_and_fabric(changes: dict[str, objec
     assert minimum_version(settings, GKE_CATALOG[settings.nodes.machine]) == minimum
 
 
+DEFAULT, LATEST = "1.33.9-gke.1000000", "1.35.0-gke.5"
+
+
 def test_default_of_the_channel_is_used_if_new_enough() -> None:
-    assert control_plane_version("1.34.10-gke.1", OFFERED, "1.34", "us-central1") is None
+    assert control_plane_version(DEFAULT, LATEST, "1.33", "us-central1") is None
 
 
-def test_oldest_new_enough_version_is_used_otherwise() -> None:
-    found = control_plane_version("1.33.9-gke.1000000", OFFERED, "1.34.1-gke.1829001", "us-central1")
-    assert found == "1.34.1-gke.1829001"
+def test_latest_version_of_the_channel_is_used_otherwise() -> None:
+    assert control_plane_version(DEFAULT, LATEST, "1.34.1-gke.1829001", "us-central1") == LATEST
 
 
 def test_missing_version_is_an_error_with_location_and_minimum() -> None:
-    with pytest.raises(NoVersionError, match=r"us-central1 offers GKE up to 1\.35\.0-gke\.5.*needs 1\.36"):
-        control_plane_version("1.33.9-gke.1000000", OFFERED, "1.36", "us-central1")
+    with pytest.raises(NoVersionError, match=r"us-central1 offers GKE up to 1\.35\.0-gke\.5 in.*needs 1\.36"):
+        control_plane_version(DEFAULT, LATEST, "1.36", "us-central1")
