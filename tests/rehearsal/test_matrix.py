@@ -12,6 +12,8 @@ from rehearsal.matrix import Cell, goes_up
 
 A3U = "a3-ultragpu-8g"
 SAMPLE = (
+    # What cluster-toolkit's A3 Ultra example has since #6171, 2026-08-19, here by flex-start.
+    Cell("gke", A3U, "flex-start", None, False, "managed-dranet", "none", "cluster"),
     # The open-source driver with a queue, on nodes of which one stays.
     Cell("gke", A3U, "spot", None, False, "dranet", "kueue", "cluster"),
     # Nodes that Kueue chooses by topology, for an Indexed Job.
