@@ -75,10 +75,13 @@ class GkeCluster(pulumi.ComponentResource):
         self.resource = self._cluster(name, settings, site, network, control_plane)
         self.workload_pool = self.resource.workload_identity_config.workload_pool
         self.system_pool = self._system_pool(name, site)
-        dns = self.resource.control_plane_endpoints_config.dns_endpoint_config.endpoint
+        dns = [self.resource.control_plane_endpoints_config.dns_endpoint_config.endpoint]
+        # Without a public endpoint, this is the private one.
         address = [self.resource.endpoint, self.resource.master_auth.cluster_ca_certificate]
-        access: list[pulumi.Input[str]] = [*address] if settings.access.public_endpoint else [dns]
-        self.kubeconfig = pulumi.Output.all(self.resource.name, *access).apply(lambda values: kubeconfig(*values))
+        by_name = settings.access.dns_endpoint and not settings.access.public_endpoint
+        self.kubeconfig = pulumi.Output.all(self.resource.name, *(dns if by_name else address)).apply(
+            lambda values: kubeconfig(*values)
+        )
         self.register_outputs({"kubeconfig": self.kubeconfig})
 
     def _cluster(
@@ -124,16 +127,21 @@ class GkeCluster(pulumi.ComponentResource):
             # Required for additional pod interfaces (Network objects).
             enable_multi_networking=settings.fabric != "managed-dranet",
             default_max_pods_per_node=110,
-            # Access: nodes are private; the control plane answers by its DNS name, which checks IAM first.
+            # Access: nodes are private; the control plane's DNS name, if open, checks IAM first.
             private_cluster_config={
                 "enable_private_nodes": True,
                 "enable_private_endpoint": not settings.access.public_endpoint,
                 "master_ipv4_cidr_block": str(control_plane),
             },
-            control_plane_endpoints_config={"dns_endpoint_config": {"allow_external_traffic": True}},
+            control_plane_endpoints_config={
+                "dns_endpoint_config": {"allow_external_traffic": settings.access.dns_endpoint}
+            },
             # Present even if empty: without it a public endpoint accepts requests from every address.
             master_authorized_networks_config={
-                "cidr_blocks": [{"cidr_block": cidr} for cidr in settings.access.authorized_networks]
+                "cidr_blocks": [{"cidr_block": cidr} for cidr in settings.access.authorized_networks],
+                # Else the public addresses of every customer's VM on Google Cloud are authorized as well (GKE docs
+                # authorized-networks, read 2026-11; cluster-toolkit turns it off, gke-cluster, 10470803).
+                "gcp_public_cidrs_access_enabled": False,
             },
             workload_identity_config={"workload_pool": f"{site.project}.svc.id.goog"},
             enable_shielded_nodes=True,

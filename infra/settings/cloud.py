@@ -114,7 +114,7 @@ class CloudSettings(Section):
     @rule("network.baseRange", source="RFC 1918 and RFC 6598")
     def base_range_public(self) -> Finding:
         base = IPv4Network(self.network.base_range)
-        if not any(base.subnet_of(private) for private in PRIVATE_RANGES):
+        if not is_private(base):
             says = f"{base} is not inside a private range; Internet hosts with these addresses would be unreachable."
             yield Found(says, f"choose a part of {', '.join(map(str, PRIVATE_RANGES))}")
 
@@ -198,6 +198,11 @@ class CloudSettings(Section):
             says = "Only an entry point that begins with torchrun runs on every pod. This one runs on the first pod; "
             says += f"the other {others} would be paid for and idle."
             yield Found(says, "begin it with torchrun, and move what comes before into the image or the program")
+
+
+def is_private(network: IPv4Network) -> bool:
+    """Return whether a network is inside a private range."""
+    return any(network.subnet_of(private) for private in PRIVATE_RANGES)
 
 
 def supported(cloud: str) -> list[str]:

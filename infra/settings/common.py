@@ -108,10 +108,12 @@ class CloudAccess(Section):
         title="IPv4 ranges",
         examples=["203.0.113.7/32"],
         description='IPv4 ranges that may reach the control plane\'s public endpoint, such as ["203.0.113.7/32"]. '
-        "eks without a public endpoint: ranges outside the VPC that may reach the private one, over your own VPN.",
+        "Without a public endpoint: private ranges that may reach the private one, over your own VPN.",
     )
     public_endpoint: Flag = Field(
-        False, description="Whether the control plane has a public address, which answers authorizedNetworks only."
+        False,
+        description="Whether the control plane has a public address, which answers authorizedNetworks only. gke: its "
+        "DNS name is another way in (dnsEndpoint).",
     )
     egress: str = Field(
         title="egress",

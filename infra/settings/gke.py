@@ -16,6 +16,7 @@ from infra.settings.cloud import (
     KUBERNETES_LIMITS,
     CloudSettings,
     NameLimit,
+    is_private,
     not_a_bucket,
     not_a_zone,
     not_available,
@@ -27,12 +28,14 @@ from infra.settings.problems import Finding, Found, rule
 
 BUCKETS = "Cloud Storage docs naming-buckets, read 2026-11"
 CLAIMS = "GoogleCloudPlatform/cluster-autoscaler: gke/dynamicresources/network.go, 7d25050, 2026-08-21"
+CONTROL_PLANE = "GKE docs concepts/network-isolation, read 2026-11"
 COMPUTE_CLASS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13"
 FLAVORS = "kubernetes-sigs/kueue 0.19.2: flavors are tried in their order, by quota (pkg/scheduler/flavorassigner)"
 CLAIMS_OF_REQUESTS = "GoogleCloudPlatform/cluster-autoscaler: provisioningrequests/pods, 7d25050, 2026-08-21; "
 CLAIMS_OF_REQUESTS += "kubernetes/autoscaler: simulator/dynamicresources/snapshot, 1073b25"
 GCE_NAMES = "Compute Engine docs, resource naming: at most 63 characters; unverified, 2026-11"
 GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 characters; checked 2026-11"
+PRIVATE_ENDPOINT = "GoogleCloudPlatform/gke-network-policy-demo #37, 2021-05-23: network is not a reserved network"
 ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network belongs to one zone"
 
 GkeCapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand"]
@@ -73,6 +76,11 @@ class GkeNodes(CloudNodes):
 class GkeAccess(CloudAccess):
     """Who reaches the cluster's control plane."""
 
+    dns_endpoint: Flag = Field(
+        True,
+        description="gke: whether the control plane answers users by its DNS name, from the whole Internet. IAM "
+        "authorizes each request. With false, only addresses of authorizedNetworks answer.",
+    )
     egress: Literal["nat"] = "nat"
 
 
@@ -97,6 +105,20 @@ class GkeSettings(CloudSettings):
     @rule("location", source=ROCE)
     def location_not_a_zone(self) -> Finding:
         return not_a_zone(self.location, r"[a-z]+-[a-z]+\d+-[a-z]", r"[a-z]+-[a-z]+\d+", "-b", "us-central1-b")
+
+    @rule("access.dnsEndpoint", "access.publicEndpoint", "access.authorizedNetworks", source=CONTROL_PLANE)
+    def control_plane_out_of_reach(self) -> Finding:
+        if not (self.access.dns_endpoint or self.access.public_endpoint or self.access.authorized_networks):
+            says = "Nothing outside the cluster would reach its control plane: pulumi could not create Ray."
+            fix = "set access.authorizedNetworks to the private ranges of your VPN, such as "
+            yield Found(says, f'{fix}["10.1.0.0/16"], or access.dnsEndpoint to true')
+
+    @rule("access.authorizedNetworks", "access.publicEndpoint", source=CONTROL_PLANE)
+    def authorized_network_public(self) -> Finding:
+        public = [cidr for cidr in self.access.authorized_networks if not is_private(IPv4Network(cidr))]
+        if public and not self.access.public_endpoint:
+            says = f"The private endpoint takes private ranges only: GKE rejects {public[0]}."
+            yield Found(says, "name private ranges, or set access.publicEndpoint to true", PRIVATE_ENDPOINT)
 
     @rule("nodes.fallback", "nodes.machine", source=TOOLKIT)
     def fallback_unavailable(self) -> Finding:

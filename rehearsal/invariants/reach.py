@@ -44,7 +44,7 @@ def gpus_are_in_one_zone(stack: Stack) -> Iterator[str]:
 
 def nothing_is_open_to_the_internet(stack: Stack) -> Iterator[str]:
     """No Service, public address or rule opens nodes or pods beyond network.baseRange and access.authorizedNetworks,
-    and the latter alone reach the control plane."""
+    and the latter alone reach the control plane, or on GKE with access.dnsEndpoint whom IAM admits."""
     access = stack.cloud.access
     for node in stack.of("kubernetes:core/v1:Service", "Ingress"):
         yield from differs(f"{node.name}: type", at(node, "spec.type") or "ClusterIP", "ClusterIP")
@@ -54,6 +54,10 @@ def nothing_is_open_to_the_internet(stack: Stack) -> Iterator[str]:
         yield from differs(f"{node.name}: public addresses", at(node, "mapPublicIpOnLaunch"), False)
     for node in stack.of(GKE):
         yield from differs(f"{node.name}: private nodes", at(node, "privateClusterConfig.enablePrivateNodes"), True)
+        by_name = at(node, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic")
+        yield from differs(f"{node.name}: DNS endpoint", by_name, getattr(access, "dns_endpoint", None))
+        everyone = at(node, "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled")
+        yield from differs(f"{node.name}: other customers' machines", everyone, False)
     for node in stack.of("Cluster"):
         listed = at(node, "masterAuthorizedNetworksConfig.cidrBlocks") or []
         blocks = [block["cidrBlock"] for block in listed] + (at(node, "vpcConfig.publicAccessCidrs") or [])

@@ -53,6 +53,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "nodes.min": 1,
             "fabric": "dranet",
             "access.authorizedNetworks": ["10.1.0.0/16"],
+            "access.dnsEndpoint": False,
         },
     ),
     "reservation-first": (

@@ -25,12 +25,14 @@ POOL_LABELS = ("cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
 NO_ENTRY = "EKS docs, access entries: authentication mode API requires one; wording unverified, 2026-11"
 
 UNREACHABLE = "pulumi-kubernetes: provider/pkg/provider/provider.go, 94977969, 2026-07-01"
-_ENDPOINTS = (
-    "endpoint",
-    "controlPlaneEndpointsConfig.dnsEndpointConfig.endpoint",
-    "privateClusterConfig.privateEndpoint",
-    "privateClusterConfig.publicEndpoint",
-)
+_DNS = "controlPlaneEndpointsConfig.dnsEndpointConfig"
+_ENDPOINTS = {
+    "endpoint": None,
+    f"{_DNS}.endpoint": (f"{_DNS}.allowExternalTraffic", False),
+    "privateClusterConfig.privateEndpoint": None,
+    "privateClusterConfig.publicEndpoint": ("privateClusterConfig.enablePrivateEndpoint", True),
+}
+"""Endpoints of a cluster, and the value of another property that closes one to users (GKE API, clusters)."""
 
 
 def is_in_cluster(type_: str, live: Json, id_: str) -> bool:
@@ -70,8 +72,9 @@ def cluster(config: Mapping[str, Any], state: View) -> tuple[str, Json] | None:
         return None
     for type_ in (CLUSTER, EKS_CLUSTER):
         for _, id_, live in state.all(type_):
+            is_open = [path for path, shut in _ENDPOINTS.items() if not shut or value_at(live, shut[0]) is not shut[1]]
             # EKS has a URL where GKE has a host.
-            if host in (str(each).removeprefix("https://") for path in _ENDPOINTS for each in values_at(live, path)):
+            if host in (str(each).removeprefix("https://") for path in is_open for each in values_at(live, path)):
                 return id_, live
     return None
 
