@@ -145,6 +145,7 @@ class Copy(NamedTuple):
 TOGETHER: tuple[Copy, ...] = (
     Copy("pyproject.toml", f'"pulumi=={PULUMI}"'),
     Copy("tools/engine/go.mod", f"github.com/pulumi/pulumi/pkg/v3 v{PULUMI}"),
+    Copy(".github/workflows/preview.yml", f"pulumi-version: {PULUMI}"),
     Copy("pyproject.toml", f'"ray[default,train]=={RAY}"'),
     Copy("images/ray-efa/Dockerfile", f"ARG RAY_VERSION={RAY}"),
     Copy("Pulumi.gke.yaml", f"image: {RAY_IMAGE}"),
