@@ -3,6 +3,10 @@
 `TOGETHER` names the other files that carry the same version and have to change with it: manifests of package managers
 and stack files, which cannot read this module. `tests/unit/catalog/test_pins.py` compares them, and finds each literal
 here only. The simulated clouds keep lists of their own of what is available, so that they can disagree with a pin.
+
+Images are pinned by digest where a public repository publishes it. None does for gIB, its diagnostic image, KubeRay
+1.6.2, Kueue 0.19.2, DRANET, AWS' charts and AWS' images (searched 2026-11).
+`docker buildx imagetools inspect IMAGE:TAG --format '{{.Manifest.Digest}}'` prints a digest.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ from typing import NamedTuple
 
 
 class Chart(NamedTuple):
-    """A Helm chart: the repository is None where the name is an OCI address; `image` is the image of its pods."""
+    """A Helm chart: the repository is None where the name is an OCI address. `image` is that of its pods, `tag` its tag
+    and digest; the chart chooses the tag where nobody publishes a digest."""
 
     name: str
     version: str
     repository: str | None
     image: str
+    tag: str | None = None
 
 
 # Pulumi
@@ -110,15 +116,19 @@ CLUSTER_AUTOSCALER = Chart(
     "9.59.0",
     "https://kubernetes.github.io/autoscaler",
     "registry.k8s.io/autoscaling/cluster-autoscaler",
+    "v1.35.0@sha256:2fc9433dd3b47baef0e68d6b1110b770a3c93db10c7bead4c5bc6cb21c72b875",
 )
-"""Chart; installs cluster-autoscaler 1.35.0, built for Kubernetes 1.35 (a public survey of the chart, read 2026-11)."""
+"""Chart; installs cluster-autoscaler 1.35.0, built for Kubernetes 1.35 (a public survey of the chart, read 2026-11).
+The digest is that of two independent public stacks, one with the log of a run (read 2026-11)."""
 
 NVIDIA_PLUGIN = Chart(
     "nvidia-device-plugin",
     "0.20.0",
     "https://nvidia.github.io/k8s-device-plugin",
     "nvcr.io/nvidia/k8s-device-plugin",
+    "v0.20.0@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312",
 )
+"""The digest is NVIDIA's (NVIDIA/gpu-operator: bundle/manifests, 504b7f1a, 2026-08-19)."""
 
 _EKS_CHARTS = "https://aws.github.io/eks-charts"
 _EKS_IMAGES = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks"

@@ -119,5 +119,5 @@ def efa_values(machine: str) -> dict[str, Any]:
 
 def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions, *, mirror: str | None) -> Release:
     """Register a chart in kube-system, with its image from the registry `mirror`, or its own registry if None."""
-    image = {"repository": mirrored(chart.image, mirror)}
+    image = {"repository": mirrored(chart.image, mirror), **({"tag": chart.tag} if chart.tag else {})}
     return helm_release(chart.name, chart, opts, values={**values, "image": image})

@@ -10,6 +10,7 @@ import base64
 from collections.abc import Sequence
 from email.mime.multipart import MIMEMultipart
 from email.mime.nonmultipart import MIMENonMultipart
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -42,11 +43,8 @@ OPEN_FILES = {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576}
 """nodeadm's default, repeated because a list replaces the default's list (internal/containerd/base-runtime-spec.json,
 6aa77750, read 2026-11; the replacement is inferred from its Merge)."""
 
-LUSTRE_CLIENT = "https://docs.aws.amazon.com/fsx/latest/LustreGuide/samples"
-LUSTRE_SETUP = "configure-efa-fsx-lustre-client"
-"""AWS' setup of a Lustre client, which has no version to pin, and its location (FSx for Lustre docs,
-configure-efa-clients; read 2026-11). It loads Lustre's modules, adds eight of the EFA devices of a P5 or P6, and does
-so again at every boot."""
+LUSTRE_OVER_EFA = (Path(__file__).parent / "lustre_over_efa.sh").read_text(encoding="utf-8")
+"""Script of a GPU node with `storage.efa`. AWS' own setup is a download without a version, checksum or signature."""
 
 
 def system_template(name: str, names: EksNames, opts: ResourceOptions) -> ec2.LaunchTemplate:
@@ -73,7 +71,7 @@ def gpu_template(
         opts,
         # A Capacity Block is for one type, which the launch template must name and the node group must not.
         instance_type=machine.name if capacity.market_type else None,
-        user_data=user_data(node_config(), lustre_over_efa() if settings.storage.efa else None),
+        user_data=user_data(node_config(), LUSTRE_OVER_EFA if settings.storage.efa else None),
         network_interfaces=[
             {
                 "network_card_index": one.card,
@@ -148,32 +146,16 @@ def node_config() -> dict[str, Any]:
     }
 
 
-def lustre_over_efa() -> str:
-    """Return the script that makes the node's Lustre client use EFA, before anything mounts.
-
-    cloud-init runs it before nodeadm starts the kubelet (amazon-eks-ami docs, nodeadm: nodeadm-run comes after user
-    data; read 2026-11). If a step fails, the node starts nevertheless and its client uses TCP;
-    /var/log/cloud-init-output.log has the failed step. Lustre's modules read their settings when they are loaded, so
-    nothing on the node may load them before. GPUDirect Storage is not included: the node image has no nvidia-fs.
-    """
-    return f"""#!/bin/bash
-set -euo pipefail
-dnf install -y lustre-client unzip
-cd "$(mktemp -d)"
-curl -fsS --retry 10 --retry-all-errors -O {LUSTRE_CLIENT}/{LUSTRE_SETUP}.zip
-unzip -q {LUSTRE_SETUP}.zip
-cd {LUSTRE_SETUP}
-./setup.sh
-lnetctl net show | grep '@efa'
-"""
-
-
 def user_data(config: dict[str, Any], script: str | None = None) -> str:
-    """Return a NodeConfig and a shell script as user data: base64 of MIME. Equal arguments give equal text."""
+    """Return a NodeConfig, and a shell script for every boot, as user data: base64 of MIME.
+
+    Equal arguments give equal text. The script's type needs cloud-init 22.1 (canonical/cloud-init 600b870b); Amazon
+    Linux 2023 has 22.2.2 (its release notes, 2023 to 2026).
+    """
     document = MIMEMultipart("mixed", boundary=BOUNDARY)
     document.attach(_part("application", "node.eks.aws", yaml.safe_dump(config, sort_keys=False)))
     if script is not None:
-        document.attach(_part("text", "x-shellscript", script))
+        document.attach(_part("text", "x-shellscript-per-boot", script))
     return base64.b64encode(document.as_bytes()).decode("ascii")
 
 

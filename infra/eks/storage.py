@@ -4,9 +4,9 @@ The bucket exists before the stack and outlives it. FSx exports changes to the b
 so only the writes of the last minutes exist in the file system alone. The file system is protected nevertheless,
 because linking a new one with the bucket takes hours.
 
-With `storage.efa` the servers also answer over EFA. AWS has a script that sets up a node's Lustre client for it, but no
-released node image runs the script (amazon-eks-ami PR #2696, closed), so the GPU nodes run it when they start
-(`launch_template.lustre_over_efa`). A client without this setup silently uses TCP (awsome-distributed-ai #920).
+With `storage.efa` the servers also answer over EFA. No released node image sets up its Lustre client for it
+(amazon-eks-ami PR #2696, closed), so the GPU nodes run `lustre_over_efa.sh` when they boot. A client without this setup
+silently uses TCP (awsome-distributed-ai #920).
 """
 
 from __future__ import annotations

@@ -45,8 +45,7 @@ WITHOUT_STORAGE_EFA = ("p4d.24xlarge", "p4de.24xlarge")
 SMALLEST_GIB = 1200
 STEP_GIB = 2400
 SMALLEST_EFA_GIB = 4800
-LUSTRE_EFA_DEVICES = 1024
-LUSTRE_EFA_BY_EIGHT = ("p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge")
+LUSTRE_EFA_NODES = 128
 ZONE = r"[a-z]{2}(-[a-z]+)+-\d+(-[a-z]{3}-\d)?[a-z]|[a-z]{3,5}\d(-[a-z]{3}\d)?-az\d"
 
 NAME_LIMITS = (
@@ -92,8 +91,7 @@ class EksStorage(CloudStorage):
     efa: Flag = Field(
         False,
         description="eks: whether the file system also answers over EFA. It takes 4800 GiB and can be chosen at "
-        "creation only. The GPU nodes then fetch and run AWS' own set-up of the Lustre client when they start "
-        "(docs/eks.md).",
+        "creation only (docs/eks.md).",
     )
 
 
@@ -274,18 +272,8 @@ class EksSettings(CloudSettings):
             says = f"AWS publishes no Lustre client with EFA for {self.nodes.machine}; it would silently use TCP."
             yield Found(says, "remove storage.efa, or choose a p5 or p6 machine")
 
-    @rule("storage.efa", "access.egress", source=LUSTRE_CLIENTS)
-    def file_system_client_out_of_reach(self) -> Finding:
-        if self.storage.efa and self.access.egress == "endpoints":
-            says = "GPU nodes download AWS' set-up of the Lustre client from docs.aws.amazon.com when they start. "
-            says += "Endpoints do not reach it: the folder would silently fall back to TCP."
-            yield Found(says, "remove storage.efa, or set access.egress to nat")
-
-    @rule("nodes.max", "storage.efa", "nodes.machine", source=LUSTRE_CLIENTS)
+    @rule("nodes.max", "storage.efa", source=LUSTRE_CLIENTS)
     def file_system_devices_exceeded(self) -> Finding:
-        each = 8 if self.nodes.machine in LUSTRE_EFA_BY_EIGHT else 2
-        most = LUSTRE_EFA_DEVICES // each
-        if self.storage.efa and self.nodes.max > most:
-            says = f"A file system takes {LUSTRE_EFA_DEVICES} EFA devices, and each node's Lustre client uses {each}: "
-            says += f"those of {most} nodes."
-            yield Found(says, f"lower nodes.max to {most}, or remove storage.efa")
+        if self.storage.efa and self.nodes.max > LUSTRE_EFA_NODES:
+            says = f"A file system takes 1,024 EFA devices, and each node uses 8: those of {LUSTRE_EFA_NODES} nodes."
+            yield Found(says, f"lower nodes.max to {LUSTRE_EFA_NODES}, or remove storage.efa")

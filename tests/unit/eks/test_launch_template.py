@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import email
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from moto import mock_aws
 
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.eks.interfaces import Interface, Kind, interfaces
-from infra.eks.launch_template import LUSTRE_SETUP, MEMLOCK_BYTES, lustre_over_efa, node_config, user_data
+from infra.eks.launch_template import LUSTRE_OVER_EFA, MEMLOCK_BYTES, node_config, user_data
 
 Place = tuple[int, int, Kind]
 
@@ -73,38 +74,61 @@ def test_interfaces_fit_instance_type(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(one.device < room[one.card] for one in layout), name
 
 
-def test_lustre_over_efa_adds_a_script() -> None:
-    """cloud-init runs a part of this type, whose first line names the shell."""
-    message = email.message_from_bytes(base64.b64decode(user_data(node_config(), lustre_over_efa()), validate=True))
+def test_lustre_over_efa_adds_a_script_for_every_boot() -> None:
+    message = email.message_from_bytes(base64.b64decode(user_data(node_config(), LUSTRE_OVER_EFA), validate=True))
     config, script = (part for part in message.walk() if not part.is_multipart())
     assert yaml.safe_load(str(config.get_payload())) == node_config()
-    assert script.get_content_type() == "text/x-shellscript"
-    assert str(script.get_payload()) == lustre_over_efa()
-    assert lustre_over_efa().startswith("#!/bin/bash\n")
+    assert script.get_content_type() == "text/x-shellscript-per-boot"
+    assert str(script.get_payload()) == LUSTRE_OVER_EFA
+    assert LUSTRE_OVER_EFA.startswith("#!/bin/bash\n")
 
 
-@pytest.mark.parametrize(
-    ("broken", "reached"),
-    [
-        (None, ["dnf", "curl", "unzip", "setup", "lnetctl"]),
-        ("dnf", ["dnf"]),
-        ("curl", ["dnf", "curl"]),
-        ("setup", ["dnf", "curl", "unzip", "setup"]),
-    ],
-)
-def test_script_stops_at_first_failed_step(tmp_path: Path, broken: str | None, reached: list[str]) -> None:
-    """Runs bash and the script. The programs that the script calls are replaced by ones that record the call."""
-    called, programs = tmp_path / "called", tmp_path / "programs"
-    programs.mkdir()
-    setup = f"mkdir {LUSTRE_SETUP} && cp {programs}/setup {LUSTRE_SETUP}/setup.sh"
-    for name, does in {"dnf": "", "curl": "", "unzip": setup, "setup": "", "lnetctl": "echo 'nid: 10@efa'"}.items():
-        program = programs / name
-        program.write_text(f"#!/bin/bash\necho {name} >> {called}\n{does}\nexit {int(name == broken)}\n")
-        program.chmod(0o755)
-    environment = {"PATH": f"{programs}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
-    done = subprocess.run(["bash", "-c", lustre_over_efa()], env=environment, capture_output=True, check=False)
-    assert (done.returncode != 0) == (broken is not None), done.stderr
-    assert called.read_text().split() == reached
+@pytest.fixture
+def calls(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+    """Returns a function that runs the script on a node with EFA devices, and returns its status and what it calls."""
+
+    def run(count: int, broken: str | None = None) -> tuple[int, list[str]]:
+        called, programs, devices = tmp_path / "called", tmp_path / "programs", tmp_path / "infiniband"
+        for folder in (programs, devices):
+            folder.mkdir()
+        for driver, bus in (("mlx5_core", 0), *(("efa", bus) for bus in range(1, count + 1))):
+            place = tmp_path / "pci" / f"0000:{bus:02x}:00.0"
+            place.mkdir(parents=True)
+            (tmp_path / driver).mkdir(exist_ok=True)
+            (place / "driver").symlink_to(tmp_path / driver)
+            (devices / f"rdmap{bus}s0").mkdir()
+            (devices / f"rdmap{bus}s0" / "device").symlink_to(place)
+        prints = {"ip": "default via 10.0.0.1 dev ens1 proto dhcp", "lnetctl": "nid: 10@efa"}
+        for name in ("rpm", "dnf", "ip", "modprobe", "lnetctl"):
+            text = f"#!/bin/bash\necho {name} $* >> {called}\necho '{prints.get(name, '')}'\n"
+            # The client is not installed yet.
+            (programs / name).write_text(f'{text}[[ "{name} $*" != "{broken}"* && {name} != rpm ]]\n')
+            (programs / name).chmod(0o755)
+        script = LUSTRE_OVER_EFA.replace("/sys/class/infiniband", str(devices))
+        environment = {"PATH": f"{programs}:/usr/bin:/bin"}
+        done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, check=False)
+        return done.returncode, called.read_text().splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(("count", "step"), [(32, 4), (16, 2), (8, 1), (1, 1)])
+def test_lustre_uses_eight_devices_along_the_bus(
+    calls: Callable[..., tuple[int, list[str]]], count: int, step: int
+) -> None:
+    status, called = calls(count)
+    added = [line.split()[6] for line in called if "net add --net efa" in line]
+    assert (status, added) == (0, [f"rdmap{bus}s0" for bus in range(1, count + 1, step)])
+    assert called.index("modprobe kefalnd ipif_name=ens1") < called.index("lnetctl lnet configure")
+    assert called[-2:] == ["modprobe lustre", "lnetctl net show"]
+
+
+@pytest.mark.parametrize("broken", ["dnf install", "modprobe kefalnd", "lnetctl net add --net efa"])
+def test_script_stops_at_first_failed_step(calls: Callable[..., tuple[int, list[str]]], broken: str) -> None:
+    """The kubelet starts nevertheless, and mounts load Lustre's modules for TCP."""
+    status, called = calls(8, broken)
+    assert status != 0
+    assert called[-1].startswith(broken)
 
 
 def limits() -> dict[str, dict[str, Any]]:
