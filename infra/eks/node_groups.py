@@ -4,8 +4,7 @@ Node groups rather than Karpenter, because the GPU nodes start as a gang with on
 a Capacity Block is bound to a launch template.
 
 Buy a Capacity Block before `up`. Its node group stays empty until the block is active; then the autoscaler adds nodes
-for pending pods. If the stack file has the block's end, the nodes are drained before it. A change of the launch
-template requires an empty group, because a new node cannot start before an old one has ended.
+for pending pods. If the stack file has the block's end, the nodes are drained before it.
 
 The autoscaler owns the number of nodes, so `up` never changes it, and EKS rejects a minimum above it. Before raising
 `nodes.min` of a running stack, scale up to that number: `aws eks update-nodegroup-config --cluster-name STACK
@@ -227,6 +226,10 @@ def _group_options(parent: pulumi.Resource, role: Role, depends_on: Sequence[pul
         depends_on=[*role.grants, *depends_on],
         # The autoscaler owns the number of nodes.
         ignore_changes=["scalingConfig.desiredSize"],
+        # An update would lose the pinned node image: the provider sends the release only if it changes as well, EKS
+        # then installs the newest one, and its documentation allows no way back (terraform-provider-aws 012e0a32,
+        # internal/service/eks/node_group.go, resourceNodeGroupUpdate; EKS API, UpdateNodegroupVersion; read 2026-11).
+        replace_on_changes=["launchTemplate.version"],
         # The defaults are an hour each. `up` fails sooner in a zone without machines; an update also drains nodes.
         custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="60m"),
     )

@@ -125,6 +125,7 @@ class Kind:
         conflict: the refusal of a second create with the same id, or with the same values at the paths of `unique`.
         unique: dotted input paths. No two objects of this type have the same values there; the first one may be absent.
         repeatable: a second create is no conflict and changes nothing (IAM members).
+        unsettled: outputs that an update may change, so its preview does not know them.
     """
 
     type: str
@@ -144,6 +145,7 @@ class Kind:
     unique: tuple[str, ...] = ()
     from_import: Callable[[str, Mapping[str, Any]], str] = field(default=lambda text, _config: text)
     repeatable: bool = False
+    unsettled: tuple[str, ...] = ()
 
 
 COPY = "__copy"

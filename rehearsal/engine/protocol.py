@@ -21,7 +21,17 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, st
 from rehearsal.engine import faults
 from rehearsal.engine.kind import COPY, Call, Cloud, Json, Kind, Refusal, Verb, first_refusal, value_at
 from rehearsal.engine.state import State, View
-from rehearsal.engine.values import Path, applied, as_asked, covers, differences, from_wire, reaches_into, to_wire
+from rehearsal.engine.values import (
+    UNKNOWN,
+    Path,
+    applied,
+    as_asked,
+    covers,
+    differences,
+    from_wire,
+    reaches_into,
+    to_wire,
+)
 
 
 class RefusedError(Exception):
@@ -118,9 +128,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError
 
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
-        """Update the object in place unless the API refuses. In a preview, computed outputs stay known."""
+        """Update the object in place unless the API refuses. In a preview, settled outputs stay known."""
         if request.preview:
-            planned = {**from_wire(request.olds), **from_wire(request.news)}
+            unknown = dict.fromkeys(self._kind(request.type).unsettled, UNKNOWN)
+            planned = {**from_wire(request.olds), **from_wire(request.news), **unknown}
             return provider_pb2.UpdateResponse(properties=to_wire(planned))
         with failing(context), self._change("update", request.type, request.urn) as (kind, state, injected):
             now = self._changed(kind, state, injected, request)

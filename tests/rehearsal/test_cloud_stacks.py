@@ -99,6 +99,14 @@ def test_larger_maximum_drains_no_node_that_the_autoscaler_added(rehearse: Rehea
     assert ("update", "gpu") in {(change.op, change.name) for change in outcome.changes}
 
 
+def test_another_launch_template_keeps_the_node_image(rehearse: Rehearse) -> None:
+    """The last preview refreshes: it shows the image that EKS chooses if an update of the group names none."""
+    outcome = rehearse("eks-capacity-block", changes=("nodes.reservation=cr-0fedcba9876543210",))
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    replaced = {change.name: change.reasons for change in outcome.changes if change.op == "replace"}
+    assert replaced["gpu"] == ("launchTemplate.version",)
+
+
 def test_upgrade_from_other_version_is_rehearsed(fork_server: ForkServer, tmp_path: Path) -> None:
     """As for a pull request: the stack is created by the other version's program and stack file, then updated by this
     one's.

@@ -30,8 +30,8 @@ from rehearsal.engine.kind import Call, Json, Reference, value_at
 from rehearsal.engine.state import View
 from rehearsal.engine.values import digest, kept
 
-IMAGE_DATE = "20260728"
-"""Of the newest node images (awslabs/amazon-eks-ami, v20260728)."""
+NEWEST_IMAGE = "7-20260814"
+"""Of the node images: newer than any that a program pins."""
 TESTED = "hashicorp/terraform-provider-aws 012e0a32, TestAccEKSNodeGroup_"
 invalid = partial(rule, accepted=f"{TESTED}basic", status="400 InvalidParameterException")
 not_joined = partial(rule, "create", accepted=f"{TESTED}basic", status="failed NodeCreationFailure")
@@ -54,15 +54,31 @@ def compute_node_group(call: Call) -> Json:
     mark = f"{digest(call.id)}-{digest(call.id, 4)}-{digest(call.id, 12)}"
     both = {"id": template.get("id"), "name": template.get("name", "")}
     more = {"launchTemplate": {**call.now["launchTemplate"], **both}} if template else {}
+    newest = f"{version}.{NEWEST_IMAGE}"
+    if _unpinned(call):
+        more["releaseVersion"] = newest
     return {
         **regional(call),
-        **more,
         "nodeGroupName": name,
         "arn": arn(call, "eks", f"nodegroup/{cluster}/{name}/{mark}"),
         "resources": [{"autoscalingGroups": [{"name": f"eks-{name}-{mark}"}]}],
-        **kept(call, {"version": version, "releaseVersion": f"{version}.2-{IMAGE_DATE}"}),
+        **kept(call, {"version": version, "releaseVersion": newest}),
         **kept(call, {"amiType": "AL2023_x86_64_STANDARD", "capacityType": "ON_DEMAND"}),
+        **more,
     }
+
+
+def _unpinned(call: Call) -> bool:
+    """Return whether an update requests another template version and no release: EKS installs the newest one.
+
+    The provider sends the release only if it changes as well (hashicorp/terraform-provider-aws 012e0a32,
+    internal/service/eks/node_group.go, resourceNodeGroupUpdate; EKS API, UpdateNodegroupVersion; read 2026-11).
+    """
+    if call.verb != "update":
+        return False
+    template, release = "launchTemplate.version", "releaseVersion"
+    changed = {path for path in (template, release) if value_at(call.live, path) != value_at(call.now, path)}
+    return changed == {template}
 
 
 def goes_with_node_group(call: Call, type_: str, live: Json) -> bool:
