@@ -13,35 +13,28 @@ from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
-from pulumi_aws import eks
 
 from infra.catalog.aws import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.catalog.pins import CLUSTER_AUTOSCALER
 from infra.eks.addons import CHART_NAMESPACE, chart_release
-from infra.eks.iam import POD_IDENTITY, Role
+from infra.eks.iam import PodRole
 from infra.eks.names import SYSTEM_NODES, EksNames
 
 ACCOUNT = "cluster-autoscaler"
 
 
-class AutoscalerRights(pulumi.ComponentResource):
-    """The autoscaler's IAM role and its association with the ServiceAccount; the autoscaler depends on `grants`."""
-
-    def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, cluster: pulumi.Input[str]) -> None:
-        super().__init__("rdma-ray:eks:AutoscalerRights", name, {}, opts)
-        own = ResourceOptions(parent=self)
-        role = Role(name, names, own, service=POD_IDENTITY, statements=permissions(names.stack))
-        association = eks.PodIdentityAssociation(
-            name,
-            cluster_name=cluster,
-            namespace=CHART_NAMESPACE,
-            service_account=ACCOUNT,
-            role_arn=role.arn,
-            tags=names.tags(),
-            opts=own,
-        )
-        self.grants: list[pulumi.Resource] = [*role.grants, association]
-        self.register_outputs({})
+def autoscaler_role(name: str, names: EksNames, opts: ResourceOptions, *, cluster: pulumi.Input[str]) -> PodRole:
+    """Register the autoscaler's role."""
+    return PodRole(
+        "AutoscalerRights",
+        name,
+        names,
+        opts,
+        cluster=cluster,
+        namespace=CHART_NAMESPACE,
+        accounts={name: ACCOUNT},
+        statements=permissions(names.stack),
+    )
 
 
 def permissions(cluster: str) -> list[dict[str, Any]]:
@@ -85,7 +78,7 @@ class Autoscaler(pulumi.ComponentResource):
         opts: ResourceOptions,
         *,
         mirror: str | None,
-        rights: AutoscalerRights,
+        role: PodRole,
         nodes: pulumi.Resource,
     ) -> None:
         super().__init__("rdma-ray:eks:Autoscaler", name, {}, opts)
@@ -105,6 +98,6 @@ class Autoscaler(pulumi.ComponentResource):
         }
         # A pod gets its credentials when it is created, so the association must exist first. The release waits until
         # its pod runs, which needs a node.
-        own = ResourceOptions(parent=self, depends_on=[*rights.grants, nodes])
+        own = ResourceOptions(parent=self, depends_on=[*role.grants, nodes])
         chart_release(CLUSTER_AUTOSCALER, values, own, mirror=mirror)
         self.register_outputs({"version": CLUSTER_AUTOSCALER.version})

@@ -7,7 +7,7 @@ node that issues credentials. A node's own credentials never reach a pod (`launc
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -53,7 +53,7 @@ class Role(pulumi.ComponentResource):
         Args:
             service: AWS service that assumes the role, such as ec2.amazonaws.com.
             purpose: Suffix of the role's name; the component's name by default.
-            policies: Names of AWS managed policies.
+            policies: Names of AWS managed policies, or ARNs of any others.
             statements: Statements of an inline policy, as IAM's JSON.
         """
         super().__init__("rdma-ray:eks:Role", name, {}, opts)
@@ -69,7 +69,7 @@ class Role(pulumi.ComponentResource):
             aws.iam.RolePolicyAttachment(
                 f"{name}-{policy}",
                 role=role.name,
-                policy_arn=f"arn:{names.partition}:iam::aws:policy/{policy}",
+                policy_arn=policy if ":" in policy else f"arn:{names.partition}:iam::aws:policy/{policy}",
                 opts=own,
             )
             for policy in policies
@@ -79,6 +79,44 @@ class Role(pulumi.ComponentResource):
             self.grants.append(aws.iam.RolePolicy(name, name=name, role=role.name, policy=policy, opts=own))
         self.arn = role.arn
         self.register_outputs({"arn": self.arn})
+
+
+class PodRole(pulumi.ComponentResource):
+    """An IAM role of pods and its associations with their ServiceAccounts.
+
+    A pod gets its role when it is created, so what creates pods depends on `grants`.
+    """
+
+    def __init__(
+        self,
+        type_: str,
+        name: str,
+        names: EksNames,
+        opts: ResourceOptions,
+        *,
+        cluster: pulumi.Input[str],
+        namespace: str,
+        accounts: Mapping[str, str],
+        policies: Sequence[str] = (),
+        statements: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """Register the role; `accounts` has the ServiceAccounts by the names of their associations."""
+        super().__init__(f"rdma-ray:eks:{type_}", name, {}, opts)
+        own = ResourceOptions(parent=self)
+        role = Role(name, names, own, service=POD_IDENTITY, policies=policies, statements=statements)
+        self.grants: list[pulumi.Resource] = [
+            aws.eks.PodIdentityAssociation(
+                each,
+                cluster_name=cluster,
+                namespace=namespace,
+                service_account=account,
+                role_arn=role.arn,
+                tags=names.tags(each),
+                opts=ResourceOptions(parent=self, depends_on=role.grants),
+            )
+            for each, account in accounts.items()
+        ]
+        self.register_outputs({})
 
 
 def trust_policy(service: str) -> str:

@@ -16,9 +16,9 @@ from pulumi import ResourceOptions
 from infra.catalog.aws import zone_region
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.eks.addons import BEFORE_NODES, Addons, DevicePlugins
-from infra.eks.autoscaler import Autoscaler, AutoscalerRights
+from infra.eks.autoscaler import Autoscaler, autoscaler_role
 from infra.eks.cluster import EksCluster
-from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, Role
+from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, PodRole, Role
 from infra.eks.names import SYSTEM_NODES, EksNames
 from infra.eks.network import ClusterNetwork, egress
 from infra.eks.node_groups import GpuNodes, SystemNodes
@@ -26,7 +26,7 @@ from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
 from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume, fsx_folder
 from infra.kubernetes.operators import install_operators
-from infra.kubernetes.pods import RayArgs
+from infra.kubernetes.pods import NAMESPACE, RayArgs, ray_accounts
 from infra.kubernetes.workload import Workload
 from infra.outputs import cloud_outputs
 from infra.settings import EksSettings, Problem, SettingsError
@@ -128,8 +128,8 @@ class EksStack(pulumi.ComponentResource):
         )
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` need not reach its API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
-        rights = AutoscalerRights("autoscaler", names, own, cluster=name)
-        Autoscaler("cluster-autoscaler", names, inside, mirror=mirror, rights=rights, nodes=system)
+        scaler = autoscaler_role("autoscaler", names, own, cluster=name)
+        Autoscaler("cluster-autoscaler", names, inside, mirror=mirror, role=scaler, nodes=system)
         plugins = DevicePlugins("device-plugins", settings, inside).releases
         folder = None
         if storage.bucket is not None:
@@ -137,10 +137,19 @@ class EksStack(pulumi.ComponentResource):
             files = SharedFileSystem("shared", storage, names, own, network=network, nodes=nodes, efa_nodes=efa.id)
             volume = SharedVolume("shared-volume", storage, names, inside, system=files, driver=driver)
             folder = fsx_folder(storage, volume.name)
+        rights: list[pulumi.Resource] = []
+        if policies := settings.ray.policies:
+            accounts = {account: account for account in ray_accounts(settings)}
+            role = PodRole(
+                "RayRole", "ray", names, own, cluster=name, namespace=NAMESPACE, accounts=accounts, policies=policies
+            )
+            rights = role.grants
         # Operators and the pods of an Indexed Job find Services by name, which needs this add-on.
         dns = addons["coredns"]
         needs_dns = [dns] if settings.ray.mode == "indexed-job" else []
-        args = replace(ray_args(settings, names.named("ray")), folder=folder, depends_on=[gpu, *plugins, *needs_dns])
+        args = replace(
+            ray_args(settings, names.named("ray")), folder=folder, depends_on=[gpu, *plugins, *needs_dns, *rights]
+        )
         queue = queue_args(settings, machine) if settings.queue == "kueue" else None
         args = install_operators(args, inside, depends_on=[system, dns], queue=queue, mirror=mirror)
         self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token

@@ -134,6 +134,11 @@ class RayArgs:
         return f"{self.name}-token"
 
 
+def ray_accounts(settings: CloudSettings) -> tuple[str, ...]:
+    """Return the ServiceAccounts of Ray's pods. An Indexed Job has no head."""
+    return (WORKER_ACCOUNT,) if settings.ray.mode == "indexed-job" else (HEAD_ACCOUNT, WORKER_ACCOUNT)
+
+
 def node_wait_s(settings: CloudSettings) -> int:
     """Return how long a pod may wait for its node, in seconds: the longest of the stack's kinds of capacity."""
     return longest_wait_s(settings.target, *settings.nodes.capacities)

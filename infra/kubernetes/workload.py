@@ -27,8 +27,8 @@ from infra.kubernetes.pods import (
     METRICS_PORTS,
     NAMESPACE,
     TOKEN_KEY,
-    WORKER_ACCOUNT,
     RayArgs,
+    ray_accounts,
     script_files,
 )
 from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks, local_queue
@@ -129,7 +129,7 @@ class Workload(pulumi.ComponentResource):
                 automount_service_account_token=account == HEAD_ACCOUNT and args.autoscaled,
                 opts=own,
             )
-            for account in ((HEAD_ACCOUNT, WORKER_ACCOUNT) if self._operated else (WORKER_ACCOUNT,))
+            for account in ray_accounts(args.settings)
         ]
         secret = core.v1.Secret(
             f"{name}-token",

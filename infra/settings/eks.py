@@ -76,6 +76,13 @@ class EksRay(CloudRay):
         Derived(lambda v: RAY_IN.get(v["ray.image"], RAY), f"{RAY}, or the Ray of AWS' own image if that is used"),
     ]
     image: Text = AWS_RAY_TRAIN
+    policies: Texts = Field(
+        (),
+        title="ARNs of IAM policies",
+        examples=["arn:aws:iam::111122223333:policy/checkpoints"],
+        description="eks: ARNs of IAM policies of Ray's pods, such as access to s3:// checkpoints. Whoever may submit "
+        "a job has these rights.",
+    )
 
 
 class EksStorage(CloudStorage):
@@ -240,6 +247,13 @@ class EksSettings(CloudSettings):
                 says = f"{arn} is not the ARN of an IAM role or user; EKS rejects an access entry for it."
                 fix = "write the role's own ARN (not that of a session), such as arn:aws:iam::111122223333:role/ops"
                 yield Found(says, fix)
+
+    @rule("ray.policies", source=ACCESS_ENTRIES)
+    def policy_malformed(self) -> Finding:
+        for arn in self.ray.policies:
+            if not re.fullmatch(r"arn:aws(-cn|-us-gov)?:iam::(\d{12}|aws):policy/[\w+=,.@/-]+", arn):
+                says = f"{arn} is not the ARN of an IAM policy; IAM would not attach it to the role of Ray's pods."
+                yield Found(says, "write an ARN such as arn:aws:iam::111122223333:policy/checkpoints")
 
     @rule("storage.bucket", source=BUCKETS)
     def bucket_malformed(self) -> Finding:

@@ -19,7 +19,7 @@ ORDERS = (
     ("kuberay-operator", "coredns", "its pods resolve names"),
     ("kueue", "kuberay-operator", "its webhooks for Ray's kinds need their definitions"),
     ("kueue", "rules-of-webhooks", "the API server calls its webhooks"),
-    ("cluster-autoscaler", "PodIdentityAssociation RolePolicy", "it would start without permissions"),
+    ("cluster-autoscaler", "RolePolicy", "it would start without permissions"),
     ("ResourceFlavor ProvisioningRequestConfig Topology", "kueue", "Kueue removes their finalizers"),
     ("NodeGroup", "vpc-cni kube-proxy eks-pod-identity-agent", "nodes do not become ready"),
     ("NodeGroup", "Route VpcEndpoint", "nodes cannot reach AWS"),
@@ -46,13 +46,18 @@ def resources_wait_for_what_they_need(stack: Stack) -> Iterator[str]:
 
 def users_wait_for_the_rights_of_their_role(stack: Stack) -> Iterator[str]:
     """What runs as an IAM role waits for the role's policies: nodes could not join, and without them the control plane
-    could not delete its network interfaces."""
+    could not delete its network interfaces. A pod gets its role when it is created."""
     for role in stack.of("aws:iam/role:Role"):
         rights = [node for node in stack.of("RolePolicyAttachment") if at(node, "role") == at(role, "name")]
-        for user in stack.of("aws:eks/cluster:Cluster", "NodeGroup", "Addon"):
+        for user in stack.of("aws:eks/cluster:Cluster", "NodeGroup", "Addon", "PodIdentityAssociation"):
             for right in rights if str(role.outputs.get("arn")) in str(user.inputs) else ():
                 if not stack.needs(user, right):
                     yield f"{user.name} does not wait for {right.name}"
+    accounts = {at(node, "values.rbac.serviceAccount.name"): [node] for node in stack.of("Release")}
+    for association in stack.of("PodIdentityAssociation"):
+        for user in accounts.get(at(association, "serviceAccount"), ()):
+            if not stack.needs(user, association):
+                yield f"{user.name} does not wait for {association.name}"
 
 
 def pods_and_nodes_wait_for_the_rights_of_accounts(stack: Stack) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from infra.settings import EksSettings
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
 from rehearsal.invariants.placement import pod_labels, pods_of, ray_pods, ray_spec, variable, workloads
@@ -115,12 +116,14 @@ def rights_of_pods_are_theirs_alone(stack: Stack) -> Iterator[str]:
 
 
 def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
-    """An association of Pod Identity is for the account of a release, and on GKE exactly the accounts of pods that
-    mount the bucket have rights on it."""
+    """Associations of Pod Identity are for the accounts of releases and, with policies, of Ray's pods. On GKE exactly
+    the accounts of pods that mount the bucket have rights on it."""
     account = "values.rbac.serviceAccount.name"
     releases = [(at(node, "namespace"), at(node, account)) for node in stack.of("Release") if at(node, account)]
     found = [(at(node, "namespace"), at(node, "serviceAccount")) for node in stack.of("PodIdentityAssociation")]
-    yield from differs("associations", found, releases)
+    own = {(at(one.owner, "metadata.namespace"), one.spec["serviceAccountName"]) for one in ray_pods(stack)}
+    with_policies = own if isinstance(stack.cloud, EksSettings) and stack.cloud.ray.policies else set()
+    yield from differs("associations", sorted(found), sorted([*releases, *with_policies]))
     granted = {str(at(node, "member")).partition("/ns/")[2] for node in stack.of("BucketIAMMember")}
     mounting = [pods for pods in ray_pods(stack) if any(value_at(volume, "csi") for volume in pods.volumes)]
     users = {f"{at(one.owner, 'metadata.namespace')}/sa/{one.spec['serviceAccountName']}" for one in mounting}

@@ -71,6 +71,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "access.publicEndpoint": False,
             "access.authorizedNetworks": ["10.1.0.0/16"],
             "access.administrators": ["arn:aws:iam::111122223333:role/ops/admin"],
+            "ray.policies": ["arn:aws:iam::111122223333:policy/checkpoints"],
         },
     ),
     "endpoints": (

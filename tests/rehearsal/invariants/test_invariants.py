@@ -278,6 +278,7 @@ def test_every_order_is_checked(stacks: Mapping[str, Stack], later: str, earlier
     [
         (order.users_wait_for_the_rights_of_their_role, EKS, "Cluster"),
         (order.users_wait_for_the_rights_of_their_role, EKS, "NodeGroup"),
+        (order.users_wait_for_the_rights_of_their_role, EKS, "cluster-autoscaler"),
         (order.pods_and_nodes_wait_for_the_rights_of_accounts, CCC, "RayCluster"),
         (order.pods_and_nodes_wait_for_the_rights_of_accounts, CCC, "NodePool"),
     ],
@@ -285,7 +286,7 @@ def test_every_order_is_checked(stacks: Mapping[str, Stack], later: str, earlier
 def test_users_wait_for_their_rights(stacks: Mapping[str, Stack], invariant: Invariant, name: str, kind: str) -> None:
     stack = stacks[name]
     assert list(invariant(stack)) == []
-    assert list(invariant(loose(stack, stack.of(kind)[-1])))
+    assert list(invariant(loose(stack, (stack.of(kind) or stack.charts(kind))[-1])))
 
 
 @pytest.mark.parametrize(
