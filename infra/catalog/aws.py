@@ -59,7 +59,7 @@ NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
 """Label that EKS sets on every node, with the group's name (EKS docs, managed node groups; unverified, 2026-11)."""
 ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
 """The Cluster Autoscaler treats a node with this label as not ready until it offers its GPUs, and adds no second node
-in the meantime (kubernetes/autoscaler: cloudprovider/aws README; unverified, 2026-11)."""
+in the meantime (kubernetes/autoscaler: processors/customresources/gpu_processor.go, 1.35.0, read 2026-11)."""
 
 ROOT_DEVICE = "/dev/xvda"
 """Device of AL2023's root volume (EKS docs, launch templates; unverified, 2026-11)."""
@@ -73,6 +73,16 @@ parameter fast_image_pull_enable, read 2026-11)."""
 EMPTY_MINUTES = 3
 """Minutes before an empty node is removed. Ray has already waited ray.idleMinutes before it removed the worker; a
 longer wait only costs money (this project's choice, 2026-11)."""
+TOPOLOGY = (
+    "topology.k8s.aws/network-node-layer-1",
+    "topology.k8s.aws/network-node-layer-2",
+    "topology.k8s.aws/network-node-layer-3",
+    "kubernetes.io/hostname",
+)
+"""Topology labels of nodes, highest level first. EKS sets them on every machine of the catalog before the node is
+ready, and on P6 a fourth layer (EKS docs ml-workload-topology; EC2 docs ec2-instance-topology-prerequisites;
+kubernetes/cloud-provider-aws #1100; read 2026-11)."""
+
 PROVISION_MINUTES = 30
 """Minutes until the autoscaler gives up on a node that does not join. A GPU node with its health checks takes longer
 than the default of 15 (this project's choice, 2026-11)."""

@@ -6,12 +6,12 @@ No pod is privileged, shares the host's network or mounts /dev/infiniband from t
 
 from __future__ import annotations
 
-from infra.catalog.aws import SYSTEM_MAX_NODES
+from infra.catalog.aws import SYSTEM_MAX_NODES, TOPOLOGY
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
 from infra.kubernetes.pods import node_wait_s
-from infra.kubernetes.queue_objects import GPU_FLAVOR, Flavor, QueueArgs
+from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION, Flavor, QueueArgs
 from infra.settings import EksSettings
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
@@ -78,6 +78,15 @@ def fabric(machine: EksMachine) -> Fabric:
     )
 
 
+def chosen_by_topology(settings: EksSettings) -> bool:
+    """Return whether Kueue chooses nodes by topology: if all nodes stay up.
+
+    Kueue considers existing nodes, so a flavor with a topology admits nothing while its node group is empty (kueue:
+    pkg/cache/scheduler, TAS flavors, 0.19.2).
+    """
+    return settings.queue == "kueue" and settings.nodes.min == settings.nodes.max
+
+
 def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
     """Return the requirements of a worker pod with the stack's fabric.
 
@@ -87,19 +96,20 @@ def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
     match settings.fabric:
         case "efa":
             # The device plugin: the pod requests every EFA device of its node by count.
-            return _pod(machine, **{EFA_RESOURCE: str(machine.nics)})
+            return _pod(settings, machine, **{EFA_RESOURCE: str(machine.nics)})
         case "efa-dranet":
             # DRANET: the pod claims every EFA device of its node.
-            return with_claim(_pod(machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.nics))
+            return with_claim(_pod(settings, machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.nics))
         case other:
             raise ValueError(f"fabric: {other} is not a fabric of eks; choose efa or efa-dranet")
 
 
-def _pod(machine: EksMachine, **extended: str) -> GpuPod:
+def _pod(settings: EksSettings, machine: EksMachine, **extended: str) -> GpuPod:
     if machine.pod_cpus is None or machine.pod_memory_gib is None:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
     return GpuPod(
-        annotations={},
+        # Preferred, and wider if a job does not fit. A flavor with a topology admits no pod that requests none.
+        annotations={TOPOLOGY_ANNOTATION: TOPOLOGY[-2]} if chosen_by_topology(settings) else {},
         node_selector={"node.kubernetes.io/instance-type": machine.name},
         tolerations=(dict(GPU_TOLERATION),),
         resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **extended),
@@ -122,13 +132,15 @@ def queue_args(settings: EksSettings, machine: EksMachine) -> QueueArgs:
     change. The quota of heads is one per CPU node: a head and the other pods there fill a node.
     """
     pod, claims = gpu_pod(settings, machine), settings.fabric == "efa-dranet"
+    topology = chosen_by_topology(settings)
     return QueueArgs(
         system_labels=SYSTEM_NODES,
         heads=SYSTEM_MAX_NODES,
-        flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector),),
+        flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=topology),),
         nodes=settings.nodes.max,
         pod=pod,
         nics=machine.nics if claims else 0,
         device_class=EFA_DEVICE_CLASS if claims else None,
+        topology=TOPOLOGY if topology else (),
         wait_s=node_wait_s(settings),
     )

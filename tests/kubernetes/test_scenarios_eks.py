@@ -101,3 +101,21 @@ def test_nccl_job_waits_for_and_releases_quota(stack: RunningStack, api: Api) ->
 def test_stack_goes_down_without_leftovers(stack: RunningStack) -> None:
     """Kueue and KubeRay release what their finalizers hold."""
     destroy(stack)
+
+
+def test_kueue_chooses_permanent_nodes_by_their_network_layers(run_stack: Callable[..., RunningStack]) -> None:
+    stack = run_stack("eks", queue="kueue", nodes={"max": NODES, "min": NODES})
+    two = until_ready(stack.api, NODES)
+    admitted = workload(stack.api, name(ray_cluster(stack.api)))
+    assert admitted is not None
+    (placed,) = filter(
+        None, (each.get("topologyAssignment") for each in admitted["status"]["admission"]["podSetAssignments"])
+    )
+    # Kueue names the lowest level only.
+    assert placed["levels"] == ["kubernetes.io/hostname"]
+    assert {pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in two} == set(
+        map(name, gpu_nodes(stack.api))
+    )
+    said = stack.engine.preview("--refresh")
+    assert said.ok, said.text
+    destroy(stack)

@@ -15,7 +15,10 @@ from rehearsal.cluster.controllers.scheduling import CandidateNode
 from rehearsal.engine.kind import Json
 from rehearsal.engine.values import digest
 
-_LEVELS = ("block", "subblock", "host")
+_LEVELS = {
+    "gke": [f"cloud.google.com/gce-topology-{level}" for level in ("block", "subblock", "host")],
+    "eks": [f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)],
+}
 POOL = "rehearsal.rdma-ray/pool"
 """Annotation of the nodes of the cloud controllers."""
 
@@ -57,6 +60,8 @@ def pool_of(node: Json) -> str | None:
 
 
 def _topology(pool: Pool, name: str) -> dict[str, str]:
-    """Return a node's topology labels: one block, one sub-block (GKE docs, topology-aware scheduling, read 2026-08)."""
-    places = (pool.key[1], f"{pool.key[1]}/sub", name) if pool.placed else ()
-    return {f"cloud.google.com/gce-topology-{level}": digest(its) for level, its in zip(_LEVELS, places, strict=False)}
+    """Return a node's topology labels: one block, one sub-block (GKE docs, topology-aware scheduling, read 2026-08;
+    EKS docs, ml-workload-topology, read 2026-11)."""
+    above = pool.key[1], f"{pool.key[1]}/sub"
+    places = (*above, f"{above[1]}/sub" if pool.cloud == "eks" else name) if pool.placed else ()
+    return {level: digest(its) for level, its in zip(_LEVELS[pool.cloud], places, strict=False)}

@@ -38,7 +38,7 @@ class Pool:
         announced: devices that the tags of an empty group list (EKS).
         queued: grows for ProvisioningRequests only.
         managed_dranet: GKE runs the driver that offers its RDMA devices.
-        placed: its nodes have topology labels, as those of a reservation do; others may have them.
+        placed: its nodes have topology labels, as those of a reservation do on GKE; others may have them.
     """
 
     cloud: Literal["gke", "eks"]
@@ -194,6 +194,7 @@ def _eks(state: View, cluster: str) -> Iterator[Pool]:
             storage=(row.nvme_gb if row else 100) * 10**9,
             gpus=row.gpus if row else 0,
             nics=row.nics if row else 0,
+            placed=bool(row and row.nics),
             announced={
                 str(tag["key"]).removeprefix(TEMPLATE_TAG): int(tag["value"])
                 for tag in tags

@@ -37,6 +37,7 @@ STACKS: dict[str, dict[str, Any]] = {
     "gke, queued next": changed(GKE, {**RESERVED, "nodes.fallback": "flex-start-queued"}),
     "gke, topology": changed(GKE, {**RESERVED, "nodes.min": 2}),
     "eks": changed(EKS, {}),
+    "eks, topology": changed(EKS, {"nodes.min": 2}),
     "eks, claims": changed(EKS, {"fabric": "efa-dranet", "nodes.min": 1}),
 }
 
@@ -105,18 +106,17 @@ def test_timeout_covers_the_wait_for_nodes_and_images(stack: str, hours: int) ->
 
 
 def test_kueue_uses_topology_only_where_all_nodes_stay_up() -> None:
-    levels = args_of(STACKS["gke, topology"])
-    assert topology(levels) is not None
-    assert [flavor.topology for flavor in levels.flavors] == [True]
-    # A flavor with a topology admits no pod that requests none.
-    assert levels.pod.annotations[TOPOLOGY_ANNOTATION] == "cloud.google.com/gce-topology-block"
-    assert "networking.gke.io/interfaces" in levels.pod.annotations
+    preferred = {
+        "gke, topology": "cloud.google.com/gce-topology-block",
+        "eks, topology": "topology.k8s.aws/network-node-layer-3",
+    }
+    assert "networking.gke.io/interfaces" in args_of(STACKS["gke, topology"]).pod.annotations
     for stack in STACKS:
-        if stack != "gke, topology":
-            args = args_of(STACKS[stack])
-            assert topology(args) is None
-            assert not any(flavor.topology for flavor in args.flavors)
-            assert TOPOLOGY_ANNOTATION not in args.pod.annotations
+        args = args_of(STACKS[stack])
+        assert (topology(args) is not None) == (stack in preferred)
+        assert {flavor.topology for flavor in args.flavors} == {stack in preferred}
+        # A flavor with a topology admits no pod that requests none.
+        assert args.pod.annotations.get(TOPOLOGY_ANNOTATION) == preferred.get(stack)
 
 
 @pytest.mark.parametrize(
