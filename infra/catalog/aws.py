@@ -10,9 +10,6 @@ import re
 
 # Zones
 
-PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
-"""Partitions other than aws, by the prefix of their regions (IAM docs, ARNs; unverified, 2026-11)."""
-
 WITHOUT_EKS = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
 """Ids of zones whose subnets EKS rejects (EKS docs network-reqs; unverified, 2026-11)."""
 
@@ -26,11 +23,6 @@ def zone_region(zone: str) -> str | None:
     """Return the region of a zone or local zone given by name; None for an id, which abbreviates the region."""
     found = re.match(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:-[a-z]{3}-\d)?[a-z]$", zone)
     return found[1] if found else None
-
-
-def partition(region: str) -> str:
-    """Return the partition that ARNs in a region begin with."""
-    return next((name for prefix, name in PARTITIONS.items() if region.startswith(prefix)), "aws")
 
 
 def second_zone(location: str) -> str:

@@ -109,7 +109,7 @@ class EksCluster(pulumi.ComponentResource):
                 who,
                 cluster_name=self.resource.name,
                 principal_arn=entry.principal_arn,
-                policy_arn=f"arn:{names.partition}:eks::aws:{ADMINISTRATOR}",
+                policy_arn=f"arn:aws:eks::aws:{ADMINISTRATOR}",
                 access_scope={"type": "cluster"},
                 opts=own,
             )

@@ -69,7 +69,7 @@ class Role(pulumi.ComponentResource):
             aws.iam.RolePolicyAttachment(
                 f"{name}-{policy}",
                 role=role.name,
-                policy_arn=policy if ":" in policy else f"arn:{names.partition}:iam::aws:policy/{policy}",
+                policy_arn=policy if ":" in policy else f"arn:aws:iam::aws:policy/{policy}",
                 opts=own,
             )
             for policy in policies

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.catalog.aws import NODE_GROUP_LABEL, partition
+from infra.catalog.aws import NODE_GROUP_LABEL
 from infra.naming import shorten
 
 MAX_ROLE_NAME = 64
@@ -28,11 +28,6 @@ class EksNames:
 
     stack: str
     region: str
-
-    @property
-    def partition(self) -> str:
-        """Partition of the region, the second part of every ARN."""
-        return partition(self.region)
 
     def named(self, purpose: str) -> str:
         """Return the name of a resource, by its purpose in the stack."""

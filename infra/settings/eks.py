@@ -37,6 +37,7 @@ INTERFACES = "EC2 docs efa-acc-inst-types, read 2026-08; ai-on-eks: efa-networki
 LUSTRE = "FSx for Lustre docs, deployment and storage class options; unverified, 2026-11"
 LUSTRE_CLIENTS = "FSx for Lustre docs, configure-efa-clients, read 2026-11"
 LUSTRE_EFA = "FSx for Lustre docs, EFA-enabled file systems; aws-fsx-csi-driver v1.9.0 example, read 2026-08"
+PARTITIONS = "EKS docs add-ons-images: GovCloud and China have registries of their own; zone ids unverified, 2026-11"
 REGISTRIES = "KubeRay, NVIDIA and Cluster Autoscaler charts: images at quay.io, nvcr.io, registry.k8s.io; read 2026-11"
 SUBNETS = "EKS docs network-reqs: subnets in at least two availability zones; unverified, 2026-11"
 
@@ -157,6 +158,13 @@ class EksSettings(CloudSettings):
     def location_not_a_zone(self) -> Finding:
         return not_a_zone(self.location, ZONE, r"[a-z]{2}(-[a-z]+)+-\d+", "a", "us-east-1a, or its id such as use1-az1")
 
+    @rule("location", source=PARTITIONS)
+    def location_in_other_partition(self) -> Finding:
+        if re.match(r"us-gov-|usg|cn-|cnn", self.location):
+            says = f"{self.location} is in GovCloud or China, which have other ARNs and registries of AWS' images: "
+            says += "policies would not attach, and no GPU node would offer EFA."
+            yield Found(says, "choose a zone of a commercial region, such as us-east-1a")
+
     @rule("nodes.reservation", "nodes.capacity", source=TOOLKIT)
     def reservation_missing_or_unused(self) -> Finding:
         capacity, named = self.nodes.capacity, self.nodes.reservation is not None
@@ -243,7 +251,7 @@ class EksSettings(CloudSettings):
     @rule("access.administrators", source=ACCESS_ENTRIES)
     def administrator_malformed(self) -> Finding:
         for arn in self.access.administrators:
-            if not re.fullmatch(r"arn:aws(-cn|-us-gov)?:iam::\d{12}:(role|user)/[\w+=,.@/-]+", arn):
+            if not re.fullmatch(r"arn:aws:iam::\d{12}:(role|user)/[\w+=,.@/-]+", arn):
                 says = f"{arn} is not the ARN of an IAM role or user; EKS rejects an access entry for it."
                 fix = "write the role's own ARN (not that of a session), such as arn:aws:iam::111122223333:role/ops"
                 yield Found(says, fix)
@@ -251,7 +259,7 @@ class EksSettings(CloudSettings):
     @rule("ray.policies", source=ACCESS_ENTRIES)
     def policy_malformed(self) -> Finding:
         for arn in self.ray.policies:
-            if not re.fullmatch(r"arn:aws(-cn|-us-gov)?:iam::(\d{12}|aws):policy/[\w+=,.@/-]+", arn):
+            if not re.fullmatch(r"arn:aws:iam::(\d{12}|aws):policy/[\w+=,.@/-]+", arn):
                 says = f"{arn} is not the ARN of an IAM policy; IAM would not attach it to the role of Ray's pods."
                 yield Found(says, "write an ARN such as arn:aws:iam::111122223333:policy/checkpoints")
 

@@ -14,7 +14,7 @@ from infra.kubernetes.resources import mirrored
 from infra.settings.eks import NAME_LIMITS
 from tests.unit.stacks import EKS, problems_of
 
-ROLES = ("cluster", "nodes", "cni", "autoscaler")
+ROLES = ("cluster", "nodes", "cni", "autoscaler", "ray")
 
 stack_names = st.integers(1, min(limit.longest for limit in NAME_LIMITS)).flatmap(
     lambda length: st.from_regex(
@@ -23,7 +23,7 @@ stack_names = st.integers(1, min(limit.longest for limit in NAME_LIMITS)).flatma
 )
 
 
-@given(stack_names, st.sampled_from(["us-east-1", "ap-southeast-2", "us-gov-west-1"]))
+@given(stack_names, st.sampled_from(["us-east-1", "ap-southeast-2"]))
 def test_names_of_accepted_stacks_are_valid(stack: str, region: str) -> None:
     assert problems_of(EKS, stack=stack) == ()
     names = EksNames(stack, region)
