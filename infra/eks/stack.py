@@ -103,6 +103,13 @@ class EksStack(pulumi.ComponentResource):
         needs = [*routes, *before.values(), network.associations["private-0"]]
         private = network.private[0]
         system = SystemNodes("system", names, own, cluster=name, role=role, subnet=private, depends_on=needs).group
+        rights: list[pulumi.Resource] = []
+        if policies := settings.ray.policies:
+            accounts = {account: account for account in ray_accounts(settings)}
+            pods = PodRole(
+                "RayRole", "ray", names, own, cluster=name, namespace=NAMESPACE, accounts=accounts, policies=policies
+            )
+            rights = pods.grants
         gpu = GpuNodes(
             "gpu",
             settings,
@@ -112,7 +119,8 @@ class EksStack(pulumi.ComponentResource):
             role=role,
             subnet=network.gpu,
             security_groups=[cluster.security_group, efa.id],
-            depends_on=[*routes, *before.values(), network.associations["gpu"], *efa.rules],
+            # The rights outlive the pods, which end with their nodes.
+            depends_on=[*routes, *before.values(), network.associations["gpu"], *efa.rules, *rights],
         ).group
         # The FSx driver has no role: it mounts a file system that the stack creates.
         after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if storage.bucket else [])]
@@ -137,19 +145,10 @@ class EksStack(pulumi.ComponentResource):
             files = SharedFileSystem("shared", storage, names, own, network=network, nodes=nodes, efa_nodes=efa.id)
             volume = SharedVolume("shared-volume", storage, names, inside, system=files, driver=driver)
             folder = fsx_folder(storage, volume.name)
-        rights: list[pulumi.Resource] = []
-        if policies := settings.ray.policies:
-            accounts = {account: account for account in ray_accounts(settings)}
-            role = PodRole(
-                "RayRole", "ray", names, own, cluster=name, namespace=NAMESPACE, accounts=accounts, policies=policies
-            )
-            rights = role.grants
         # Operators and the pods of an Indexed Job find Services by name, which needs this add-on.
         dns = addons["coredns"]
         needs_dns = [dns] if settings.ray.mode == "indexed-job" else []
-        args = replace(
-            ray_args(settings, names.named("ray")), folder=folder, depends_on=[gpu, *plugins, *needs_dns, *rights]
-        )
+        args = replace(ray_args(settings, names.named("ray")), folder=folder, depends_on=[gpu, *plugins, *needs_dns])
         queue = queue_args(settings, machine) if settings.queue == "kueue" else None
         args = install_operators(args, inside, depends_on=[system, dns], queue=queue, mirror=mirror)
         self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token
