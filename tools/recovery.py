@@ -23,6 +23,8 @@ from typing import Any
 
 import yaml
 
+from infra.settings.stack_file import read_config
+
 UP = ("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs")
 """Arguments of an `up`. The refresh detects what died or was changed since the last run. Without it, an update of a
 node group on AWS drains nodes that the autoscaler added: where the program ignores changes of a size, the provider
@@ -169,7 +171,7 @@ class Place:
     @classmethod
     def of(cls, stack: str, file: Path, environment: Mapping[str, str] | None = None) -> Place:
         """Read the stack file."""
-        config = yaml.safe_load(file.read_text())["config"]
+        config = read_config(file)
         return cls(stack, config.get("gcp:project"), config.get("aws:region"), environment)
 
 

@@ -6,7 +6,6 @@ rules check the rest. A rule that needs a value that could not be read is skippe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import yaml
 from pydantic import SecretStr
 from pydantic.alias_generators import to_snake
+from pydantic_core import from_json
 
 from infra.settings import eks, gke, local
 from infra.settings.cloud import NameLimit, stack_name_rejected
@@ -25,9 +24,9 @@ from infra.settings.fields import Setting, nearest, rules_of, settings_of
 from infra.settings.gke import GkeSettings
 from infra.settings.local import LocalSettings
 from infra.settings.problems import CONTRACT, HIDDEN, NOT_SET, Found, Problem, Rule, SettingsError, shown
+from infra.settings.stack_file import read_config
 
 NAMESPACE = "rdma-ray"
-STACK_FILES = "Pulumi docs, concepts/config: the stack settings file (read 2026-11)"
 
 Settings = LocalSettings | GkeSettings | EksSettings
 """A valid stack file: every setting has a value, and no two of them contradict each other."""
@@ -109,24 +108,10 @@ def load() -> Settings:
 def from_stack_file(path: Path) -> Settings:
     """Return the settings of a Pulumi.<stack>.yaml, without Pulumi: for editors, checks and plans.
 
-    An encrypted token counts as set, with an unknown value (an empty `SecretStr`). Raises `SettingsError`, and
-    `OSError` if the file cannot be read.
+    An encrypted token counts as set, with an unknown value (an empty `SecretStr`). Raises `SettingsError`.
     """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise _unusable(path, f"This is not YAML{where}.", "check quotes, colons and indentation there") from None
-    config = document.get("config") if isinstance(document, Mapping) else None
-    if not isinstance(config, Mapping):
-        raise _unusable(path, "There is no map `config:` in this file.", "begin it with `config:`")
     stack = path.name.removeprefix("Pulumi.").rpartition(".")[0] or None
-    return parse(_without_ciphertext(_own(config)), stack=stack, origin=path.name)
-
-
-def _unusable(path: Path, says: str, fix: str) -> SettingsError:
-    return SettingsError([Problem(settings=("config",), says=says, fix=fix, source=STACK_FILES)], origin=path.name)
+    return parse(_without_ciphertext(_own(read_config(path))), stack=stack, origin=path.name)
 
 
 def _own(config: Mapping[Any, Any]) -> dict[str, Any]:
@@ -154,7 +139,7 @@ def _attributes(values: Mapping[str, Any]) -> SimpleNamespace:
 
 
 def _written(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else shown(value)
+    return f'"{shown(value)}"' if isinstance(value, str) else shown(value)
 
 
 @dataclass
@@ -181,7 +166,7 @@ class _Draft:
                 continue
             if isinstance(value, str):
                 with suppress(ValueError):
-                    value = json.loads(value)
+                    value = from_json(value, allow_inf_nan=False)
             if isinstance(value, Mapping):
                 yield from ((f"{key}.{inner}", found) for inner, found in value.items() if found is not None)
                 continue

@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
+from infra.terminal import printable
+
 WIDTH = 110
+LONGEST = 4000  # characters of a sentence that repeats a value
 NOT_SET = "(not set)"
 HIDDEN = "[secret]"
 CONTRACT = "the configuration contract of rdma-ray (infra/settings)"
@@ -34,9 +37,10 @@ class Problem:
 
     def __str__(self) -> str:
         values = self.values or ("",) * len(self.settings)
-        lines = [f"{path}: {value}" if value else path for path, value in zip(self.settings, values, strict=True)]
+        named = [(shown(path), value[:LONGEST]) for path, value in zip(self.settings, values, strict=True)]
+        lines = [f"{path}: {value}" if value else path for path, value in named]
         for label, text in (("", self.says), ("Fix: ", self.fix), ("Source: ", self.source)):
-            indent = " " * len(label)
+            text, indent = printable(text[:LONGEST]), " " * len(label)
             lines += textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=indent, break_long_words=False)
         return "\n".join(lines)
 
@@ -51,7 +55,7 @@ class SettingsError(ValueError):
 
     def __str__(self) -> str:
         count = len(self.problems)
-        blocks = [f"{self.origin} has {count} problem{'s' if count != 1 else ''}; nothing was created."]
+        blocks = [f"{printable(self.origin)} has {count} problem{'s' if count != 1 else ''}; nothing was created."]
         for number, problem in enumerate(self.problems, start=1):
             mark = f"{number}. "
             blocks.append(mark + textwrap.indent(str(problem), " " * len(mark)).lstrip())
@@ -95,7 +99,7 @@ def rule(*settings: str, source: str) -> Callable[[Callable[[Any], Finding]], Ru
 
 
 def shown(value: object) -> str:
-    """Return a value as a reader would write it, at most 80 characters; a secret never shows."""
+    """Return a value on one line as a reader would write it, at most 80 characters; a secret never shows."""
     if value is None:
         return NOT_SET
     if isinstance(value, SecretStr):
@@ -105,4 +109,5 @@ def shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(shown, value))}]"
     text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    text = text if len(text) <= 80 else text[:77] + "..."
+    return printable(text).replace("\n", "\\n")

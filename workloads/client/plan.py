@@ -21,8 +21,6 @@ def read_settings(file: Path) -> Settings:
     """Return the settings in a stack file. WorkloadError with every problem."""
     try:
         return from_stack_file(file)
-    except OSError as error:
-        raise WorkloadError(f"cannot read {file}: {error.strerror}") from error
     except SettingsError as problems:
         raise WorkloadError(str(problems)) from None
 

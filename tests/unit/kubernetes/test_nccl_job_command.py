@@ -100,7 +100,7 @@ def test_missing_ssh_keygen_is_reported(
     [
         ([GKE, "--ssh-key"], "the image of this stack has a key pair of its own"),
         ([GKE, "--stack", "eks"], "--stack eks: .*Pulumi.gke.yaml names a stack already"),
-        (["--stack", "nowhere"], "cannot read .*Pulumi.nowhere.yaml"),
+        (["--stack", "nowhere"], "Pulumi.nowhere.yaml has 1 problem"),
         (["--stack", "local"], "target local: .* use `rdma-ray bench nccl`"),
         ([GKE, "--split", "rail"], "--split rail: input should be 'world' or 'rails'"),
         ([GKE, "--nodes", "1", "-b", "x"], "(?s)--nodes 1: .*-b x: "),

@@ -95,7 +95,7 @@ def test_plan_of_a_cloud_stack(stack: str, ranges: int, nics: int, capsys: pytes
 
 def test_plan_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "Pulumi.nowhere.yaml"]) == Exit.ERROR
-    assert "cannot read Pulumi.nowhere.yaml" in capsys.readouterr().err
+    assert "cannot be read: No such file or directory" in capsys.readouterr().err
 
 
 def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

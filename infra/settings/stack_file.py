@@ -1,0 +1,114 @@
+"""Reader of stack files. It accepts a subset of the engine's YAML and bounds what a broken or hostile file can cost."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.settings.problems import Problem, SettingsError, shown
+from infra.terminal import UNPRINTABLE
+
+SOURCE = "Pulumi docs, concepts/config: the stack settings file (read 2026-11)"
+# The engine gives the configuration to the program in one environment variable, which Linux limits to 128 KiB
+# (MAX_ARG_STRLEN, include/uapi/linux/binfmts.h).
+LARGEST = 2**17
+DEEPEST, MOST_VALUES = 16, 2000
+LONGEST_NUMBER = 40  # characters; from 4,300 digits on, Python refuses to print an integer
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """Return the map `config` of a stack file. Raises `SettingsError` for a file without one."""
+    text = _text(path)
+    try:
+        document = yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        if isinstance(error, _RefusedError):
+            raise _unusable(path, f"{error.problem}{where}.", error.note or "") from None
+        raise _unusable(path, f"This is not YAML{where}.", "check quotes, colons and indentation there") from None
+    except yaml.reader.ReaderError as error:
+        says = f"The character {error.character:#x} in line {text.count(chr(10), 0, error.position) + 1} is not text."
+        raise _unusable(path, says, "remove it") from None
+    except (ValueError, OverflowError):  # an escape such as "\U00110000"
+        raise _unusable(path, "This is not YAML: an escape is no character.", "check the backslashes") from None
+    config = document.get("config") if isinstance(document, Mapping) else None
+    if not isinstance(config, Mapping):
+        raise _unusable(path, "There is no map `config:` in this file.", "begin it with `config:`")
+    return config
+
+
+def _text(path: Path) -> str:
+    try:
+        # Without O_NONBLOCK, opening a named pipe without a writer blocks forever.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            data = file.read(LARGEST + 1) if regular else b""
+    except OSError as error:
+        raise _unusable(path, f"This file cannot be read: {error.strerror}.", f"check {path}") from None
+    if not regular:
+        raise _unusable(path, "This is not a regular file.", "name a file of YAML text")
+    if len(data) > LARGEST:
+        says = f"This file has more than {LARGEST // 1024} KiB, and the engine cannot pass more to the program."
+        raise _unusable(path, says, "move what is no configuration elsewhere")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        says = f"This file is not UTF-8 text: the byte {data[error.start]:#x} in line {line}."
+        raise _unusable(path, says, "save it as UTF-8") from None
+
+
+def _unusable(path: Path, says: str, fix: str) -> SettingsError:
+    return SettingsError([Problem(settings=("config",), says=says, fix=fix, source=SOURCE)], origin=path.name)
+
+
+class _RefusedError(yaml.MarkedYAMLError):
+    """Valid YAML that no stack file needs. The problem is its first sentence, the note is the fix."""
+
+    def __init__(self, mark: yaml.Mark, says: str, fix: str) -> None:
+        super().__init__(problem=says, problem_mark=mark, note=fix)
+
+
+class _Loader(yaml.SafeLoader):
+    depth = values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        mark = self.peek_event().start_mark
+        if self.check_event(yaml.AliasEvent):
+            raise _RefusedError(mark, "There is an alias (*) of another value", "write the value out")
+        if self.depth == DEEPEST or self.values == MOST_VALUES:
+            says = f"There are more than {DEEPEST} levels or more than {MOST_VALUES} values"
+            raise _RefusedError(mark, says, "remove what is no configuration")
+        self.depth += 1
+        self.values += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            if len(node.value) > LONGEST_NUMBER and node.tag.endswith((":int", ":float")):
+                raise ValueError
+            value = super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # 2024-13-45, !!bool 7
+            kind = node.tag.rpartition(":")[2]
+            says = f"YAML reads this value as {kind}, and it is none"  # not the value: it may be a token
+            raise _RefusedError(node.start_mark, says, "put it in quotes, or correct it") from None
+        if isinstance(value, str) and (found := UNPRINTABLE.search(value)):
+            raise _RefusedError(node.start_mark, f"A text has the character {found[0]!a}", "remove it")
+        return value
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[tuple[str, str]] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in seen:
+                says = f"The key {shown(key.value)} is in the same map twice"
+                raise _RefusedError(key.start_mark, says, "keep one of them")
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
