@@ -26,6 +26,8 @@ class GkeCapacity:
 
     `reservation_affinity` is node_config.reservation_affinity.consume_reservation_type. The API requires `auto_repair`
     to be false for flex-start. `starts_empty` is whether the pool is created with 0 nodes and may stay at 0.
+    `placement` is the policy that keeps the nodes close together: a group placement policy, which GKE creates, or a
+    workload policy; None where GKE rejects both (queued) or the reservation decides.
     `wait_hours` is how long a request for a machine waits before it fails (this project's choice).
     """
 
@@ -35,6 +37,7 @@ class GkeCapacity:
     reservation_affinity: Literal["NO_RESERVATION", "SPECIFIC_RESERVATION"] = "NO_RESERVATION"
     auto_repair: bool = True
     starts_empty: bool = False
+    placement: Literal["group", "workload"] | None = None
     wait_hours: int
 
 
@@ -58,13 +61,16 @@ class EksCapacity:
 
 GKE_CAPACITIES: dict[str, GkeCapacity] = {
     # For at most seven days, one by one as machines become free, up to 53 % cheaper than on demand (DWS; TOOLKIT).
-    "flex-start": GkeCapacity(flex_start=True, auto_repair=False, starts_empty=True, wait_hours=MAX_RUN_HOURS),
+    # Close together by a workload policy (cluster-toolkit: dws-flex-start-compact-placement, 10470803, 2026-06-25).
+    "flex-start": GkeCapacity(
+        flex_start=True, auto_repair=False, starts_empty=True, placement="workload", wait_hours=MAX_RUN_HOURS
+    ),
     # All machines of a job at once, for at most seven days, after a wait in Google's queue (QUEUED; TOOLKIT).
     "flex-start-queued": GkeCapacity(
         flex_start=True, queued=True, auto_repair=False, starts_empty=True, wait_hours=MAX_RUN_HOURS
     ),
-    # Google may reclaim the machines at any time (TOOLKIT).
-    "spot": GkeCapacity(spot=True, wait_hours=MAX_RUN_HOURS),
+    # Google may reclaim the machines at any time (TOOLKIT). COMPACT: cluster-toolkit #6171 and its A4 test, 2026-08-19.
+    "spot": GkeCapacity(spot=True, placement="group", wait_hours=MAX_RUN_HOURS),
     # Machines of an existing reservation (TOOLKIT).
     "reservation": GkeCapacity(reservation_affinity="SPECIFIC_RESERVATION", wait_hours=1),
     # Machines without an end, if any are available (TOOLKIT).

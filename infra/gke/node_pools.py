@@ -56,6 +56,18 @@ class GpuPools(pulumi.ComponentResource):
         self._machine = GKE_CATALOG[settings.nodes.machine]
         types = compute.get_machine_types_output(zone=site.zone, filter=f'name = "{self._machine.name}"')
         self._machine_type = types.apply(partial(_machine_type, machine=self._machine.name, zone=site.zone))
+        self._policy = None
+        if settings.nodes.compact and "workload" in {
+            GKE_CAPACITIES[kind].placement for kind in settings.nodes.capacities
+        }:
+            # Best effort: a maximum distance would make stock scarcer (Compute Engine docs about-workload-policies).
+            self._policy = compute.ResourcePolicy(
+                f"{name}-placement",
+                name=site.named("gpu"),
+                region=site.region,
+                workload_policy={"type": "HIGH_THROUGHPUT"},
+                opts=ResourceOptions(parent=self),
+            )
         kinds = zip((GPU_POOL, FALLBACK_POOL), settings.nodes.capacities, strict=False)
         self.pools = [self._pool(name, pool, GKE_CAPACITIES[kind]) for pool, kind in kinds]
         self.register_outputs({"pools": [pool.name for pool in self.pools]})
@@ -82,6 +94,7 @@ class GpuPools(pulumi.ComponentResource):
             if capacity.flex_start
             else {"strategy": "SURGE", "max_surge": 0, "max_unavailable": 1},
             queued_provisioning={"enabled": True} if capacity.queued else None,
+            placement_policy=self._placement(capacity),
             network_config=self._network(),
             node_config=self._node(capacity),
             opts=ResourceOptions(
@@ -98,6 +111,13 @@ class GpuPools(pulumi.ComponentResource):
                 custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="90m"),
             ),
         )
+
+    def _placement(self, capacity: GkeCapacity) -> container.NodePoolPlacementPolicyArgsDict | None:
+        if capacity.placement is None or not self._settings.nodes.compact:
+            return None
+        if self._policy is not None and capacity.placement == "workload":
+            return {"type": "COMPACT", "policy_name": self._policy.name}
+        return {"type": "COMPACT"}
 
     def _network(self) -> container.NodePoolNetworkConfigArgsDict:
         if not self._networks:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.addresses import BaseRangeError, gke_addresses
-from infra.catalog.capacity import DWS, MAX_RUN_HOURS, QUEUED, TOOLKIT
+from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
 from infra.catalog.machines import GKE_CATALOG
 from infra.settings.cloud import (
     ADDRESSES,
@@ -38,6 +38,7 @@ GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 character
 PRIVATE_ENDPOINT = "GoogleCloudPlatform/gke-network-policy-demo #37, 2021-05-23: network is not a reserved network"
 ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network belongs to one zone"
 
+COMPACT = tuple(name for name, kind in GKE_CAPACITIES.items() if kind.placement)
 GkeCapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand"]
 
 NAME_LIMITS = (
@@ -66,6 +67,17 @@ class GkeNodes(CloudNodes):
             f"{MAX_RUN_HOURS} with flex-start, else not set",
         ),
     ] = Field(title="hours", description="gke: hours after which a flex-start node ends, at most 168 (seven days).")
+
+    compact: Annotated[
+        Flag,
+        Derived(
+            lambda v: any(v[path] in COMPACT for path in ("nodes.capacity", "nodes.fallback")),
+            f"true with {' or '.join(COMPACT)}",
+        ),
+    ] = Field(
+        description="gke: place the nodes close together. Queued nodes have no such policy, and those of a reservation "
+        "are where it is."
+    )
 
     @property
     def capacities(self) -> tuple[str, ...]:
@@ -160,6 +172,13 @@ class GkeSettings(CloudSettings):
             says = f"A flex-start node ends after {MAX_RUN_HOURS} hours (seven days); GKE rejects {hours}."
             fix = f"set nodes.maxRunHours to {MAX_RUN_HOURS} or less, and let the training resume from checkpoints"
             yield Found(says, fix)
+
+    @rule("nodes.compact", "nodes.capacity", "nodes.fallback", source=TOOLKIT)
+    def compact_without_policy(self) -> Finding:
+        if self.nodes.compact and not {self.nodes.capacity, self.nodes.fallback} & set(COMPACT):
+            says = "GKE rejects a placement policy of queued nodes, and the nodes of a reservation are where it is: "
+            says += "nothing would place these nodes closer together."
+            yield Found(says, f"remove nodes.compact, or set nodes.capacity to {' or '.join(COMPACT)}")
 
     @rule("nodes.min", "nodes.capacity", source=TOOLKIT)
     def flex_start_not_static(self) -> Finding:

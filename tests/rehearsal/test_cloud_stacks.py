@@ -80,12 +80,11 @@ def test_replacement_of_gpu_nodes_is_red(rehearse: Rehearse) -> None:
     outcome = rehearse("gke-dranet", changes=("nodes.capacity=flex-start",))
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     (change,) = (phase for phase in outcome.phases if phase.name == "change")
-    assert change.said == "1 to replace; refused while rdma-ray:protect is true"
-    (replaced,) = outcome.changes
-    assert (replaced.op, replaced.name, replaced.reasons) == (
-        "replace",
+    assert change.said.endswith("1 to replace; refused while rdma-ray:protect is true")
+    (replaced,) = (change for change in outcome.changes if change.op == "replace")
+    assert (replaced.name, replaced.reasons) == (
         "pool-gpu",
-        ("nodeConfig.flexStart", "nodeConfig.maxRunDuration", "nodeConfig.spot"),
+        ("nodeConfig.flexStart", "nodeConfig.maxRunDuration", "nodeConfig.spot", "placementPolicy.policyName"),
     )
     text = markdown(outcome)
     assert "🔴 **REPLACE** | `GPU NodePool pool-gpu`" in text

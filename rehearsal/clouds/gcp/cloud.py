@@ -12,5 +12,5 @@ from rehearsal.clouds.gcp.offerings import FACTS
 from rehearsal.engine.kind import Cloud
 
 COMPUTE = (compute.NETWORK, compute.SUBNETWORK, compute.FIREWALL, compute.ROUTER, compute.NAT)
-KINDS = (*COMPUTE, iam.ACCOUNT, iam.PROJECT_MEMBER, iam.BUCKET_MEMBER, CLUSTER, NODE_POOL)
+KINDS = (*COMPUTE, compute.RESOURCE_POLICY, iam.ACCOUNT, iam.PROJECT_MEMBER, iam.BUCKET_MEMBER, CLUSTER, NODE_POOL)
 CLOUD = Cloud(package="gcp", kinds=constrained(KINDS, shapes(FACTS)), functions=FUNCTIONS)

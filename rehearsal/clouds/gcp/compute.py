@@ -1,4 +1,4 @@
-"""Networks, subnetworks, firewall rules, routers and NAT: ids, computed outputs, references and rules."""
+"""Networks, subnetworks, firewall rules, routers, NAT, resource policies: ids, outputs, references and rules."""
 
 from __future__ import annotations
 
@@ -133,6 +133,11 @@ ROUTER = Kind(
     references=(gcp.IN_NETWORK,),
     # A NAT is a part of its router.
     cascade=lambda call, type_, live: type_ == gcp.NAT and gcp.router_id(live["router"], live, {}) == call.id,
+)
+RESOURCE_POLICY = Kind(
+    type=gcp.RESOURCE_POLICY,
+    identify=lambda inputs, config: gcp.resource_policy_id(inputs["name"], inputs, config),
+    compute=_place,
 )
 NAT = Kind(
     type=gcp.NAT,

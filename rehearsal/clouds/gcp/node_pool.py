@@ -156,6 +156,8 @@ NODE_POOL = Kind(
     compute=compute_node_pool,
     # Without nodeConfig.resourceLabels: the provider hides GKE's additions (provider: node_config.go).
     maps=frozenset({"nodeConfig.labels", "nodeConfig.metadata"}),
+    # A block that comes or goes; its type has one value.
+    replace_on=frozenset({"placementPolicy"}),
     references=(
         Reference(
             path="cluster",
@@ -164,6 +166,7 @@ NODE_POOL = Kind(
             holds=False,
         ),
         gcp.AS_ACCOUNT,
+        gcp.reference("placementPolicy.policyName", gcp.RESOURCE_POLICY, gcp.resource_policy_id),
         gcp.reference("networkConfig.additionalNodeNetworkConfigs.network", gcp.NETWORK, gcp.network_id),
         gcp.reference("networkConfig.additionalNodeNetworkConfigs.subnetwork", gcp.SUBNETWORK, gcp.subnetwork_id),
     ),

@@ -18,6 +18,7 @@ NETWORK = "gcp:compute/network:Network"
 SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
 FIREWALL = "gcp:compute/firewall:Firewall"
 ROUTER = "gcp:compute/router:Router"
+RESOURCE_POLICY = "gcp:compute/resourcePolicy:ResourcePolicy"
 NAT = "gcp:compute/routerNat:RouterNat"
 ACCOUNT = "gcp:serviceaccount/account:Account"
 PROJECT_MEMBER = "gcp:projects/iAMMember:IAMMember"
@@ -89,6 +90,7 @@ network_id = partial(_compute_id, "networks")
 subnetwork_id = partial(_compute_id, "subnetworks")
 firewall_id = partial(_compute_id, "firewalls")
 router_id = partial(_compute_id, "routers")
+resource_policy_id = partial(_compute_id, "resourcePolicies")
 
 
 def cluster_id(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).with_name("golden") / "problems.txt"
 NUMBERS = "nodes.min nodes.max nodes.maxRunHours ray.minWorkers ray.maxWorkers ray.idleMinutes"
 TEXTS = "location nodes.reservation ray.entrypoint ray.image storage.bucket storage.mountPath"
 CHOICES = "nodes.machine nodes.capacity nodes.fallback fabric queue ray.mode"
-FLAGS = "computeClass access.publicEndpoint protect"
+FLAGS = "computeClass nodes.compact access.publicEndpoint protect"
 ON_EKS = {
     "nodes.blockEnds": "tomorrow",
     "storage.capacityGib": "big",
@@ -55,6 +55,7 @@ ELSEWHERE = {
     "queue": "kueue",
     "ray.mode": "job",
     "computeClass": True,
+    "nodes.compact": True,
     "nodes.count": 2,
     "nodes.cpus": 2,
     "access.publicEndpoint": True,
@@ -74,7 +75,7 @@ ELSEWHERE = {
     "network.interfaces": "ip-optimised",
 }
 OF_ONE_CLOUD = [path for path in ELSEWHERE if path in ON_EKS or path in ("nodes.count", "nodes.cpus")]
-OF_GKE = ("computeClass", "nodes.fallback", "nodes.maxRunHours", "nodes.count", "nodes.cpus")
+OF_GKE = ("computeClass", "nodes.compact", "nodes.fallback", "nodes.maxRunHours", "nodes.count", "nodes.cpus")
 README = {
     "location": None,
     "loction": "us-central1-b",
