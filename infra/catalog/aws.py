@@ -106,8 +106,9 @@ network (awslabs/awsome-distributed-ai, 95b939cd, 2026-07-23); eks, fsx and auto
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 """TCP ports on both ends of a connection (FSx for Lustre docs, security groups; unverified, 2026-11)."""
 LUSTRE_DRIVER = "fsx.csi.aws.com"
-LUSTRE_EVENTS = ("NEW", "CHANGED", "DELETED")
-"""Events that are synchronized between the file system and the bucket, in both directions."""
+LUSTRE_EVENTS = ("NEW", "CHANGED")
+LUSTRE_DELETIONS = "DELETED"
+"""Events that the file system and the bucket tell each other (FSx API, AutoExportPolicy, read 2026-11)."""
 LUSTRE_THROUGHPUT = 250
 """MB/s per TiB: the second of four steps (125, 250, 500, 1000), twice as fast as the cheapest (this project's choice,
 2026-11)."""

@@ -16,7 +16,14 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_kubernetes import core
 
-from infra.catalog.aws import LUSTRE_DRIVER, LUSTRE_EFA_THROUGHPUT, LUSTRE_EVENTS, LUSTRE_PORTS, LUSTRE_THROUGHPUT
+from infra.catalog.aws import (
+    LUSTRE_DELETIONS,
+    LUSTRE_DRIVER,
+    LUSTRE_EFA_THROUGHPUT,
+    LUSTRE_EVENTS,
+    LUSTRE_PORTS,
+    LUSTRE_THROUGHPUT,
+)
 from infra.catalog.pins import LUSTRE
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork
@@ -104,8 +111,11 @@ class SharedFileSystem(pulumi.ComponentResource):
             batch_import_meta_data_on_create=True,
             delete_data_in_filesystem=False,
             s3={
-                "auto_import_policy": {"events": list(LUSTRE_EVENTS)},
-                "auto_export_policy": {"events": list(LUSTRE_EVENTS)},
+                "auto_import_policy": {"events": [*LUSTRE_EVENTS, LUSTRE_DELETIONS]},
+                # Without versioning, an exported deletion is final.
+                "auto_export_policy": {
+                    "events": [*LUSTRE_EVENTS, *([LUSTRE_DELETIONS] if storage.export_deletions else [])]
+                },
             },
             tags=names.tags("shared"),
             opts=ResourceOptions(

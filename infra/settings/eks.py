@@ -101,6 +101,11 @@ class EksStorage(CloudStorage):
         description="eks: whether the file system also answers over EFA. It takes 4800 GiB and can be chosen at "
         "creation only (docs/eks.md).",
     )
+    export_deletions: Flag = Field(
+        False,
+        description="eks: whether a file that is deleted or renamed in the folder is also deleted in the bucket. Turn "
+        "on the bucket's versioning first: otherwise one rm -rf empties it for good.",
+    )
 
 
 class EksAccess(CloudAccess):
@@ -271,10 +276,15 @@ class EksSettings(CloudSettings):
         words = "S3: 3 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends"
         return not_a_bucket(name, bool(accepted), words)
 
-    @rule("storage.bucket", "storage.efa", "storage.capacityGib", source=CONTRACT)
+    @rule("storage.bucket", "storage.efa", "storage.capacityGib", "storage.exportDeletions", source=CONTRACT)
     def file_system_without_bucket(self) -> Finding:
-        if self.storage.bucket is None and (self.storage.efa or self.storage.capacity_gib != SMALLEST_GIB):
-            path = "storage.efa" if self.storage.efa else "storage.capacityGib"
+        storage = self.storage
+        unused = {
+            "storage.efa": storage.efa,
+            "storage.capacityGib": storage.capacity_gib != SMALLEST_GIB,
+            "storage.exportDeletions": storage.export_deletions,
+        }
+        if storage.bucket is None and (path := next((path for path, changed in unused.items() if changed), None)):
             says = "A stack creates a file system in front of a bucket only, so nothing would use this."
             yield Found(says, f"name the bucket in storage.bucket, or remove {path}")
 

@@ -93,6 +93,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {
             "storage.efa": True,
             "storage.capacityGib": 4800,
+            "storage.exportDeletions": True,
             "ray.mode": "job",
             "ray.entrypoint": ENTRYPOINT,
             "access.publicEndpoint": False,
