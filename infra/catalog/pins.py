@@ -64,6 +64,8 @@ KUEUE_CONFIG_API = "config.kueue.x-k8s.io/v1beta2"
 
 KUBERNETES_BUILT = "1.36.1"
 """API server, scheduler, kubelet and kubectl that `make test-kubernetes` and `make test-pods` build."""
+ADMISSION_API = "admissionregistration.k8s.io/v1"
+"""Policies in CEL: v1 from Kubernetes 1.30."""
 DEVICE_API = "resource.k8s.io/v1"
 """Device claims: v1 from Kubernetes 1.34."""
 EXEC_CREDENTIAL_API = "client.authentication.k8s.io/v1beta1"

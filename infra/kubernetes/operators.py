@@ -22,7 +22,8 @@ from pulumi import ResourceOptions
 
 from infra.catalog.pins import KUBERAY, KUEUE, KUEUE_TAG
 from infra.kubernetes import queue_objects as objects
-from infra.kubernetes.pods import KUBERAY_NAMESPACE, RayArgs
+from infra.kubernetes.namespace import RayNamespace
+from infra.kubernetes.pods import KUBERAY_NAMESPACE, NAMESPACE, RayArgs
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, QueueArgs
 from infra.kubernetes.resources import custom_resource, helm_release, mirrored
 
@@ -36,7 +37,7 @@ def install_operators(
     queue: QueueArgs | None,
     mirror: str | None = None,
 ) -> RayArgs:
-    """Install the operators on the head's nodes and create the queue; return the arguments of their workload.
+    """Create the namespace and the queue, install the operators on the head's nodes; return the workload's arguments.
 
     Args:
         depends_on: Resources that the operators need to become ready: nodes, and DNS.
@@ -45,10 +46,13 @@ def install_operators(
         mirror: Registry of the operators' images; None for their own registries.
     """
     nodes = args.head_selector
+    namespace = RayNamespace("ray", args.pod, opts)
     releases: list[pulumi.Resource] = []
     if args.settings.ray.mode != "indexed-job":
-        releases.append(KubeRay("kuberay", nodes, depends_on, opts, mirror=mirror).release)
-    args = replace(args, depends_on=[*args.depends_on, *releases])
+        # The chart creates the operator's role in the namespace.
+        needs = [*depends_on, *namespace.resources]
+        releases.append(KubeRay("kuberay", nodes, needs, opts, mirror=mirror).release)
+    args = replace(args, namespace=namespace.name, depends_on=[*args.depends_on, *namespace.resources, *releases])
     if queue is None:
         return args
     # KubeRay first: Kueue's webhook for Ray's kinds answers only after their CRDs are installed, and until then the API
@@ -60,7 +64,7 @@ def install_operators(
 
 
 class KubeRay(pulumi.ComponentResource):
-    """The KubeRay operator in its own namespace. A RayCluster or RayJob depends on `release`.
+    """The KubeRay operator in its own namespace, with a role in Ray's. A RayCluster or RayJob depends on `release`.
 
     The first release of the chart installs the CRDs; Helm does not upgrade them. GKE's Ray add-on must not run in the
     same cluster.
@@ -79,6 +83,9 @@ class KubeRay(pulumi.ComponentResource):
         values = {
             "nodeSelector": dict(node_selector),
             "image": {"repository": mirrored(KUBERAY.image, mirror)},
+            # A role in the namespace that it watches, instead of one in all of them, which includes their Secrets.
+            "singleNamespaceInstall": True,
+            "watchNamespace": [NAMESPACE],
             # The chart's default is 0.1 CPU and 512 MiB, the memory for 500 pods (its values, 002c26b0).
             "resources": {
                 "requests": {"cpu": "100m", "memory": "512Mi"},

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NAMESPACE = "ray"
 HEAD_ACCOUNT = "ray-head"
 WORKER_ACCOUNT = "ray-worker"
+COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJob"}
+"""Kind of each `ray.mode`, and name of its component."""
+
 TOKEN_KEY = "auth_token"
 """Key of the token in its Secret, which KubeRay reads (KubeRay 1.6 docs, token authentication; read 2026-08)."""
 
@@ -100,6 +103,7 @@ class RayArgs:
         cluster_queue: ClusterQueue of the queue that admits the workload; None without one.
         max_run_s: Maximum run time of queued nodes, in seconds; None without queued provisioning.
         depends_on: Resources created before the pods and deleted after them: operators, node pools, drivers.
+        namespace: The pods' namespace.
     """
 
     settings: CloudSettings
@@ -112,6 +116,7 @@ class RayArgs:
     cluster_queue: pulumi.Resource | None = None
     max_run_s: int | None = None
     depends_on: Sequence[pulumi.Resource] = ()
+    namespace: pulumi.Input[str] = NAMESPACE
 
     @property
     def entrypoint(self) -> str:

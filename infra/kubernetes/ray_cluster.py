@@ -32,6 +32,16 @@ from infra.kubernetes.pods import (
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """Twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m, 512Mi; read 2026-08)."""
 
+API_ACCESS = "kubernetes-api"
+"""Volume with the token of the head's account, which may change pods and RayClusters. Only the autoscaler mounts it:
+users' jobs run in the head's other container."""
+API_CREDENTIALS = (
+    {"serviceAccountToken": {"path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+)
+API_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Folder of the autoscaler's `token` and `ca.crt` (Ray 2.60: autoscaler/_private/kuberay/node_provider.py)."""
+
 KEEP_S = 300
 """Seconds that an ended RayJob's cluster and its log are kept without a queue. Its nodes cost money meanwhile; results
 belong in the shared folder (our choice, 2026-11)."""
@@ -84,6 +94,7 @@ def _autoscaler(args: RayArgs) -> dict[str, Any]:
         "upscalingMode": "Default",
         "idleTimeoutSeconds": _idle_s(args),
         "resources": AUTOSCALER,
+        "volumeMounts": [{"name": API_ACCESS, "mountPath": API_FOLDER, "readOnly": True}],
         "env": [
             # After this time Ray deletes a pod without a node, and loses its place in the cloud's queue (kuberay #4226,
             # ray PR #60392).
@@ -119,6 +130,8 @@ def _head(args: RayArgs) -> dict[str, Any]:
     }
     spec = {
         "serviceAccountName": HEAD_ACCOUNT,
+        "automountServiceAccountToken": False,
+        **({"volumes": [{"name": API_ACCESS, "projected": {"sources": API_CREDENTIALS}}]} if args.autoscaled else {}),
         "nodeSelector": dict(args.head_selector),
         **folder_preparation(args.folder, args.settings.ray.image),
     }

@@ -1,6 +1,6 @@
 """The RayCluster, RayJob or Indexed Job that `ray.mode` selects, with its supporting resources in one namespace.
 
-Supporting resources are the namespace, the pods' ServiceAccounts, Ray's token, the NetworkPolicy, the head's
+Supporting resources are the pods' ServiceAccounts, Ray's token, the NetworkPolicy, the head's
 PodDisruptionBudget, the objects that the pods name, and the LocalQueue. There is no Service for clients and no Ingress:
 `kubectl port-forward` reaches the head.
 """
@@ -19,13 +19,13 @@ from infra.catalog.pins import RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec, scripts
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
+    COMPONENTS,
     DASHBOARD_PORT,
     HEAD_ACCOUNT,
     INDEXED_JOB_POD,
     KUBERAY_LABELS,
     KUBERAY_NAMESPACE,
     METRICS_PORTS,
-    NAMESPACE,
     TOKEN_KEY,
     RayArgs,
     ray_accounts,
@@ -37,9 +37,6 @@ from infra.kubernetes.resources import custom_resource
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
-
-COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJob"}
-"""Component of each `ray.mode`."""
 
 NOT_AWAITED = {"pulumi.com/skipAwait": "true"}
 """Annotation of an object that may become ready after hours: when all pods run, or when the job has succeeded."""
@@ -62,15 +59,13 @@ class Workload(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: RayArgs, opts: ResourceOptions) -> None:
         # The supporting resources keep their identity when the mode changes. Without aliases the engine would create
-        # the new namespace before it deletes the old one of the same name.
+        # new ones before it deletes the old ones of the same names.
         types = {mode: f"rdma-ray:kubernetes:{component}" for mode, component in COMPONENTS.items()}
         own_type = types.pop(args.settings.ray.mode)
         aliases = ResourceOptions(aliases=[Alias(type_=other) for other in types.values()])
         super().__init__(own_type, name, {}, ResourceOptions.merge(opts, aliases))
         self._name, self._args, self._own = name, args, ResourceOptions(parent=self)
-        self._operated = args.settings.ray.mode != "indexed-job"
-        namespace = core.v1.Namespace(name, metadata={"name": NAMESPACE}, opts=self._own)
-        self._namespace = namespace.metadata["name"]
+        self._namespace, self._operated = args.namespace, args.settings.ray.mode != "indexed-job"
         password = random.RandomPassword(f"{name}-token", length=TOKEN_LENGTH, special=False, opts=self._own)
         self.token = pulumi.Output.secret(password.result)
         self._ray([*self._supporting(password.result), *(() if self._operated else self._scripts_and_service())])
@@ -125,8 +120,9 @@ class Workload(pulumi.ComponentResource):
             core.v1.ServiceAccount(
                 account,
                 metadata={"name": account, "namespace": self._namespace},
-                # KubeRay grants the autoscaler's permissions to the head's account. No other pod calls the API server.
-                automount_service_account_token=account == HEAD_ACCOUNT and args.autoscaled,
+                # KubeRay grants the autoscaler's permissions to the head's account. Only the autoscaler's container
+                # mounts its token (`ray_cluster`).
+                automount_service_account_token=False,
                 opts=own,
             )
             for account in ray_accounts(args.settings)

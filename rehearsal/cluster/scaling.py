@@ -72,6 +72,9 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
         for volume in spec.get("volumes", []):
             changes += _volume(volume, scale, f"{name}: {where}volume {volume['name']}")
     spec = made.get("spec", {})
+    if made["kind"] == "PersistentVolume":
+        changes += _volume(spec, scale, name)
+    changes += _admission(spec, scale, name)
     changes += _seconds(spec, scale, name)
     for cluster in (spec, spec.get("rayClusterSpec", {})):
         autoscaler = cluster.get("autoscalerOptions")
@@ -190,9 +193,17 @@ def _seconds(owner: Json, scale: Scale, place: str) -> Iterator[str]:
 
 
 def _volume(volume: Json, scale: Scale, place: str) -> Iterator[str]:
-    driver = (volume.get("csi") or {}).get("driver") or volume.get("persistentVolumeClaim", {}).get("claimName")
-    if driver is not None and scale.shared is not None:
-        yield f"{place}: {driver} -> the folder {scale.shared} of this machine"
-        name = volume["name"]
-        volume.clear()
-        volume |= {"name": name, "hostPath": {"path": str(scale.shared), "type": "Directory"}}
+    """Replace the driver in a pod's volume or in the spec of a PersistentVolume."""
+    driver = volume.pop("csi", None) if scale.shared is not None else None
+    if driver is not None:
+        yield f"{place}: {driver['driver']} -> the folder {scale.shared} of this machine"
+        # Options of the driver's mount.
+        volume.pop("mountOptions", None)
+        volume["hostPath"] = {"path": str(scale.shared), "type": "Directory"}
+
+
+def _admission(spec: Json, scale: Scale, place: str) -> Iterator[str]:
+    """Admit that folder: a policy for pods admits none that they write to."""
+    if scale.shared is not None and "validationActions" in spec:
+        yield f"{place}: {spec['validationActions']} -> ['Audit'], for the folder {scale.shared} of this machine"
+        spec["validationActions"] = ["Audit"]

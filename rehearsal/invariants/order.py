@@ -15,6 +15,8 @@ ORDERS = (
     ("RayCluster RayJob Job", "gpu-nodes", "deleted nodes would end a running job"),
     ("RayCluster RayJob", "NetworkPolicy", "pods would be open to the whole cluster"),
     ("RayCluster RayJob Job", "aws-efa-k8s-device-plugin aws-dranet nvidia-device-plugin", "nodes have no devices"),
+    ("RayCluster RayJob Job", "ValidatingAdmissionPolicyBinding", "nothing would check the pods"),
+    ("kuberay-operator", "Namespace", "the chart creates the operator's role there"),
     ("kuberay-operator kueue cluster-autoscaler", "system-nodes", "its pods need nodes"),
     ("kuberay-operator", "coredns", "its pods resolve names"),
     ("kueue", "kuberay-operator", "its webhooks for Ray's kinds need their definitions"),

@@ -131,18 +131,22 @@ def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
 
 
 def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
-    """Head and workers have different accounts, and only a head with Ray's autoscaler gets a token of the Kubernetes
-    API."""
+    """Head and workers have different accounts, and no container gets a token of the Kubernetes API but that of Ray's
+    autoscaler, in which no job runs."""
     tokens = {name_of(node): node.inputs.get("automountServiceAccountToken") for node in stack.of("ServiceAccount")}
-    wanted = {
-        pods.spec.get("serviceAccountName"): pods.name == "head" and ray_spec(pods.owner)["enableInTreeAutoscaling"]
-        for pods in ray_pods(stack)
-    }
+    wanted = {pods.spec.get("serviceAccountName"): False for pods in ray_pods(stack)}
     yield from differs("accounts and their tokens", tokens, wanted)
     if len(wanted) != len(ray_pods(stack)):
         yield f"head and workers run as {sorted(map(str, wanted))}"
-    for pods in (pods for pods in ray_pods(stack) if pods.gpus):
+    for pods in ray_pods(stack):
         yield from differs(f"{pods}: token", pods.spec.get("automountServiceAccountToken"), False)
+        volumes = {volume["name"] for volume in pods.volumes if "serviceAccountToken" in str(volume)}
+        for container in pods.containers:
+            if volumes & {mount["name"] for mount in container.get("volumeMounts") or ()}:
+                yield f"{pods}: container {container['name']} has a token of the Kubernetes API"
+        scaler = (ray_spec(pods.owner) or {}).get("autoscalerOptions") if pods.name == "head" else None
+        mounted = {mount["name"] for mount in (scaler or {}).get("volumeMounts") or ()}
+        yield from differs(f"{pods}: tokens of the autoscaler", volumes, mounted)
 
 
 def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:

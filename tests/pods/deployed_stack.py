@@ -34,7 +34,6 @@ RDMA_RAY = Path(__file__).resolve().parents[2] / "bin" / "rdma-ray"
 LEFT_OUT = {
     GKE_NETWORK_API: "GKE's own networks, which need GKE's webhook and its second NICs",
     "apps/v1 DaemonSet": "its image is Google's, and installs gIB; a folder of the node replaces what it installs",
-    "v1 PersistentVolume": "a file system of the cloud; a folder of this machine replaces it",
     "storage.k8s.io/v1": "a driver of the cloud's",
 }
 _LOOK_S = 0.5
@@ -76,8 +75,13 @@ class DeployedStack:
 
     def apply(self) -> None:
         """Apply the objects server-side in the order of the stack's registrations, the namespace first."""
-        self.api.until("the namespace of the stack before to be gone", self._free, 120)
-        for body in sorted(self.objects, key=lambda each: each["kind"] != "Namespace"):
+        self.api.until("the objects of the stack before to be gone", self._free, 120)
+        namespace, *others = sorted(self.objects, key=lambda each: each["kind"] != "Namespace")
+        self.api.apply(namespace)
+        if self.pod_cluster.cluster is not None:
+            # The operator, which serves one stack after the other, has lost its role with the namespace before.
+            self.pod_cluster.cluster.operators.grant_kuberay()
+        for body in others:
             self.api.apply(body)
 
     def delete(self) -> None:
@@ -96,8 +100,9 @@ class DeployedStack:
         self.api.delete("v1", "Namespace", NAMESPACE)
 
     def _free(self) -> bool:
-        namespace = self.api.get("v1", "Namespace", NAMESPACE)
-        return namespace is None or namespace["status"]["phase"] != "Terminating"
+        scoped = (body for body in self.objects if "namespace" not in body["metadata"])
+        found = [self.api.get(body["apiVersion"], body["kind"], body["metadata"]["name"]) for body in scoped]
+        return not any(body and "deletionTimestamp" in body["metadata"] for body in found)
 
     def pods(self, selector: str = "") -> list[Json]:
         """Return the pods of the stack's namespace."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes.pods import KUBERAY_LABELS
+from infra.kubernetes.pods import KUBERAY_LABELS, NAMESPACE
 from tests.kubernetes import stack_objects
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.node import Cluster, NodeShape
@@ -45,6 +45,8 @@ class PodCluster:
 def own_cluster(folder: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) -> Iterator[PodCluster]:
     """A cluster of our own with these nodes, and the real KubeRay."""
     with Cluster(folder, nodes=shapes, real_images=images) as cluster:
+        # The chart creates the operator's role in it.
+        cluster.plane.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         cluster.operators.start_kuberay(stack_objects.release("gke", "kuberay-operator"))
         yield PodCluster(cluster.plane.api, cluster.plane.kubeconfig, {name: name for name in shapes}, cluster)
 

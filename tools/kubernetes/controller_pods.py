@@ -47,11 +47,12 @@ class PodOperators:
         self._api = api
         self._load = load
         self._say = say
+        self._kuberay = kuberay.complete()
 
     def start_kuberay(self, values: Json | None = None) -> None:
         """Install the chart kuberay-operator, and wait until its pod is ready."""
         began, api = time.monotonic(), self._api
-        complete = kuberay.complete(values or {}, _PROBE_OFTEN)
+        self._kuberay = complete = kuberay.complete(values or {}, _PROBE_OFTEN)
         self._load(kubectl.image(complete["image"]), "ray-operator")
         objects = kuberay.objects(complete)
         crds = ("CustomResourceDefinition", "Namespace")
@@ -61,9 +62,13 @@ class PodOperators:
         kubectl.rollout_done(api, KUBERAY_NAMESPACE, kuberay.NAME, READY_S)
         self._say(f"KubeRay's operator runs in a pod, after {time.monotonic() - began:.1f} s")
 
+    def grant_kuberay(self) -> None:
+        """Create the operator's roles again, after the namespace that it watches has been created again."""
+        kubectl.install(self._api, (body for body in kuberay.objects(self._kuberay) if "Role" in body["kind"]))
+
     def stop_kuberay(self) -> None:
         """Uninstall the release as `helm uninstall` does: its CRDs and its namespace stay."""
-        objects = kuberay.objects(kuberay.complete())
+        objects = kuberay.objects(self._kuberay)
         kubectl.remove(self._api, (body for body in objects if body["kind"] != "CustomResourceDefinition"))
 
     def start_kueue(self, values: Json | None = None) -> None:

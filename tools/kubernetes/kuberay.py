@@ -1,7 +1,7 @@
 """Manifests of KubeRay's operator: the kustomize base of its Go module with the values of its Helm chart.
 
 The chart (helm-chart/kuberay-operator 1.6.2: 598eb66a, read 2026-11-22) is not part of the module. Without a
-batch scheduler, it has the roles of the base.
+batch scheduler, it has the roles of the base, with `singleNamespaceInstall` in each namespace that it watches.
 """
 
 from __future__ import annotations
@@ -45,7 +45,20 @@ def objects(values: Json) -> list[Json]:
     labels = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
     overlay = {"namespace": KUBERAY_NAMESPACE, "labels": [{"pairs": labels, "includeSelectors": True}]}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": KUBERAY_NAMESPACE}}
-    return [namespace, *kubectl.kustomize(module_folder(MODULE) / "config" / "default", deployment, overlay)]
+    base = kubectl.kustomize(module_folder(MODULE) / "config" / "default", deployment, overlay)
+    return [namespace, *(each for body in base for each in _rights(body, values))]
+
+
+def _rights(body: Json, values: Json) -> list[Json]:
+    """Return an object as the chart installs it (templates/multiple_namespaces_role.yaml, …_rolebinding.yaml)."""
+    if not values.get("singleNamespaceInstall") or not body["kind"].startswith("ClusterRole"):
+        return [body]
+    # Without the roles for users.
+    namespaces = values["watchNamespace"] if body["metadata"]["name"] == NAME else ()
+    role = {**body, "kind": body["kind"].removeprefix("Cluster")}
+    if "roleRef" in role:
+        role["roleRef"] = {**role["roleRef"], "kind": "Role"}
+    return [{**role, "metadata": {**body["metadata"], "namespace": each}} for each in namespaces]
 
 
 def flags(values: Json) -> Iterator[str]:

@@ -83,8 +83,8 @@ _NAMED = {
 
 
 def _beside(value: Any, inputs: Json, config: Mapping[str, Any]) -> str | None:
-    """Return the id of an object in the same namespace; None for the account of every namespace."""
-    return None if value == "default" else f"{namespace(inputs, config)}/{value}"
+    """Return the id of an object in the same namespace; None for the account and the ConfigMap of every namespace."""
+    return None if value in ("default", "kube-root-ca.crt") else f"{namespace(inputs, config)}/{value}"
 
 
 def _priority_class(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str | None:

@@ -41,7 +41,7 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 def test_only_quantities_are_scaled_and_reported(stack: str) -> None:
     for body in stack_objects.of(stack):
         before = copy.deepcopy(body)
-        made, changes = scaled(body, SCALE)
+        made, changes = scaled(body, Scale())
         assert body == before
         old, new = leaves(before), leaves(made)
         assert old.keys() == new.keys()
@@ -63,17 +63,19 @@ def test_device_claims_are_removed_and_reported() -> None:
 
 
 def test_cloud_folder_becomes_local_folder() -> None:
-    claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}
-    bucket = {"name": "shared", "csi": {"driver": "gcsfuse.csi.storage.gke.io"}}
-    for volume in (claim, bucket):
-        pod = {"containers": [{"name": "main"}], "volumes": [volume, {"name": "logs", "emptyDir": {}}]}
-        made, changes = scaled({"kind": "Pod", "metadata": {"name": "one"}, "spec": pod}, SCALE)
-        assert made["spec"]["volumes"] == [
-            {"name": "shared", "hostPath": {"path": "/shared", "type": "Directory"}},
-            {"name": "logs", "emptyDir": {}},
-        ]
-        [line] = changes
-        assert line.endswith("-> the folder /shared of this machine")
+    folder = {"hostPath": {"path": "/shared", "type": "Directory"}}
+    claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "shared"}}
+    bucket = {"name": "bucket", "csi": {"driver": "gcsfuse.csi.storage.gke.io"}}
+    pod = {"containers": [{"name": "main"}], "volumes": [claim, bucket]}
+    lustre = {"storageClassName": "", "mountOptions": ["flock"], "csi": {"driver": "fsx.csi.aws.com"}}
+    for kind, spec, wanted in (
+        ("Pod", pod, pod | {"volumes": [claim, {"name": "bucket", **folder}]}),
+        ("PersistentVolume", lustre, {"storageClassName": "", **folder}),
+        ("ValidatingAdmissionPolicyBinding", {"validationActions": ["Deny"]}, {"validationActions": ["Audit"]}),
+    ):
+        made, [line] = scaled({"kind": kind, "metadata": {"name": "one"}, "spec": spec}, SCALE)
+        assert made["spec"] == wanted
+        assert "the folder /shared of this machine" in line
 
 
 def test_times_are_scaled_by_name_at_any_depth() -> None:

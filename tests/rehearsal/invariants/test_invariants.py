@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from infra.kubernetes.ray_cluster import API_ACCESS
 from infra.settings import from_stack_file
 from rehearsal.engine.values import Path
 from rehearsal.engine.workspace import ROOT
@@ -29,6 +30,7 @@ GROUP = "spec resourceGroups 0"
 HEAD = "spec rayClusterSpec headGroupSpec template"
 INSTANCES = "values supportedInstanceLabels values"
 NETWORK = "kubernetes:networking.gke.io/v1:Network"
+RAY_HEAD = "spec headGroupSpec template spec"
 RESOURCES = "spec workerGroupSpecs 0 template spec containers 0 resources"
 RETRIES = "spec retryStrategy backoffLimitCount"
 VPC = "gcp:compute/network:Network"
@@ -95,6 +97,9 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
     ),
     protection.pods_run_as_accounts_of_their_own: (
         Change(DWS, "ServiceAccount", "automountServiceAccountToken", True),
+        Change(DWS, "RayJob", f"{HEAD} spec automountServiceAccountToken", True),
+        Change(CCC, "RayCluster", f"{RAY_HEAD} containers 0 volumeMounts 0 name", API_ACCESS),
+        Change(CCC, "RayCluster", "spec autoscalerOptions volumeMounts", []),
         Change(DWS, "RayJob", f"{WORKERS} spec serviceAccountName", "ray-head"),
     ),
     protection.ray_requires_the_token_of_the_stack: (
