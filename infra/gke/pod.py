@@ -173,11 +173,9 @@ def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
     if machine.pod_cpus is None or machine.pod_memory_gib is None:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
     selector = {ACCELERATOR_LABEL: machine.accelerator}
-    tolerations: list[dict[str, str]] = [
-        dict(GPU_TOLERATION),
-        # A worker keeps running until its node is terminated, and uses the time for a checkpoint.
-        {"key": "cloud.google.com/impending-node-termination", "operator": "Exists"},
-    ]
+    # None for cloud.google.com/impending-node-termination, whose effect is NoSchedule (arguments of GKE's
+    # maintenance-handler, seen 2026): GKE deletes the pods of such a node, and no new one should start there.
+    tolerations: list[dict[str, str]] = [dict(GPU_TOLERATION)]
     if settings.compute_class:
         # GKE rejects pods that select a ComputeClass and an accelerator.
         selector = {COMPUTE_CLASS_LABEL: COMPUTE_CLASS}

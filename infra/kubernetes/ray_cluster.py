@@ -42,6 +42,14 @@ API_CREDENTIALS = (
 API_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Folder of the autoscaler's `token` and `ca.crt` (Ray 2.60: autoscaler/_private/kuberay/node_provider.py)."""
 
+CHECKPOINT_S = 90
+"""Seconds that the work on a worker has after the notice of its end, for a checkpoint; an idle worker ends at once.
+`ray start`, process 1 of the container, gets SIGTERM and marks its node as draining with this deadline, of which Ray
+Train informs the work (Ray docs, train/user-guides/fault-tolerance, read 2026-11). With STOP_S it fits the 2 minutes of
+EC2's spot notice. It is not longer, because a busy worker waits for all of it when its head is deleted, too."""
+STOP_S = 30
+"""Seconds to stop Ray's processes after it."""
+
 KEEP_S = 300
 """Seconds that an ended RayJob's cluster and its log are kept without a queue. Its nodes cost money meanwhile; results
 belong in the shared folder (our choice, 2026-11)."""
@@ -156,6 +164,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
             *container["env"],
             *ray_authentication(args.token_secret),
             variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
+            variable("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", str(CHECKPOINT_S)),
             # A benchmark records its image as evidence, which a container cannot find out otherwise.
             variable("RDMA_RAY_IMAGE", args.settings.ray.image),
         ],
@@ -166,7 +175,12 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     # The operator rejects an idle timeout without an autoscaler, and sets `replicas` with one.
     fixed = {"replicas": most, "minReplicas": most, "maxReplicas": most}
     scaled = {"minReplicas": fewest, "maxReplicas": most, "idleTimeoutSeconds": _idle_s(args)}
-    spec = {**args.pod.pod(), "serviceAccountName": WORKER_ACCOUNT, "automountServiceAccountToken": False}
+    spec = {
+        **args.pod.pod(),
+        "serviceAccountName": WORKER_ACCOUNT,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": CHECKPOINT_S + STOP_S,
+    }
     return {
         "groupName": WORKER_GROUP,
         **(scaled if args.autoscaled else fixed),

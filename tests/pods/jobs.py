@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import textwrap
 
+from infra.gke.pod import GIB_FOLDER, INSTALLED
+
 
 def running(code: str) -> list[str]:
     """Return the command that runs this code. Ray writes a job's command into its log, where it must not look like
@@ -37,6 +39,43 @@ GANG = PLACED + textwrap.dedent(
     """
 )
 """One task on each of two nodes."""
+
+INSTALLED_GANG = PLACED + textwrap.dedent(
+    f"""
+    import os, psutil
+    @ray.remote(num_gpus=8, num_cpus=0)
+    def late(index):
+        written = os.stat("{GIB_FOLDER}/{INSTALLED}").st_mtime
+        began, ray_began = (psutil.Process(each).create_time() for each in (1, os.getppid()))
+        assert written < ray_began, (written, ray_began)
+        return written - began, os.environ.get("RDMA_RAY_STAND_IN")
+    (first, one), (last, other) = sorted(on_each(late))
+    assert first < 0 and last > 10 and one == other == "gib", (first, one, last, other)
+    """
+)
+"""The same. On each node Ray has started after gIB was written, and with its settings; one container waited for it."""
+
+TOLD = textwrap.dedent(
+    """
+    import time, ray
+    from ray._private.state import state
+    ray.init()
+    @ray.remote(num_gpus=8, num_cpus=0)
+    class Held:
+        def where(self):
+            return ray.util.get_node_ip_address()
+    held = Held.remote()
+    print("BEGUN", ray.get(held.where.remote()), flush=True)
+    while not (draining := state.get_draining_nodes()):
+        time.sleep(0.2)
+    [deadline_ms] = draining.values()
+    print("SECONDS", round(deadline_ms / 1000 - time.time()), flush=True)
+    time.sleep(5)
+    ray.get(held.where.remote())
+    print("WRITTEN", flush=True)
+    """
+)
+"""An actor holds a whole GPU node; the driver prints the time that it has once the node is draining, and uses some."""
 
 TRIES = textwrap.dedent(
     """

@@ -13,13 +13,15 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from infra.kubernetes.pods import NAMESPACE
+from infra.kubernetes.ray_cluster import CHECKPOINT_S
 from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following
-from tests.pods.jobs import ASK, GANG, HELD, TRIES, WAITING, running
+from tests.pods.jobs import ASK, GANG, HELD, TOLD, TRIES, WAITING, running
 from tests.pods.pod_cluster import PodCluster, leads, operator
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
@@ -145,6 +147,24 @@ def test_lost_worker_is_replaced_and_task_retried(gke: DeployedStack) -> None:
     assert "ENDED 2" in log
     now = {pod["status"].get("podIP"): pod["metadata"]["uid"] for pod in gke.workers()}
     assert now[tried(log)[1]] != lost["metadata"]["uid"]
+
+
+def test_deleted_worker_gets_time_for_a_checkpoint(gke: DeployedStack) -> None:
+    """A worker's pod is deleted, as when its node shuts down: `ray start` gets SIGTERM, the job sees the deadline, its
+    actor works on, and the pod ends soon after the job instead of at the deadline."""
+    head_of(gke)
+    with gke.forwarded() as port:
+        gke.submit(port, "told", TOLD, {})
+        [address] = re.findall(r"BEGUN (\S+)", gke.until_logged(port, "told", "BEGUN"))
+        [busy] = [pod for pod in gke.workers() if pod["status"].get("podIP") == address]
+        gke.api.delete("v1", "Pod", busy["metadata"]["name"], NAMESPACE)
+        log = gke.until_succeeded(port, "told", within_s=120)
+    [left] = re.findall(r"SECONDS (\d+)", log)
+    assert CHECKPOINT_S - 15 < int(left) <= CHECKPOINT_S
+    assert "WRITTEN" in log
+    began = time.monotonic()
+    gke.api.until("the worker's pod to end", lambda: busy["metadata"]["uid"] not in gke.identities(), 120)
+    print(f"after the job, the worker's pod ended within {time.monotonic() - began:.1f} s")
 
 
 def tried(log: str) -> list[str]:
