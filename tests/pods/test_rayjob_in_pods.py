@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
-from infra.catalog.pins import KUEUE_API, RAY_API
+from infra.catalog.pins import KUEUE_API, RAY_API, RAY_IMAGE
+from infra.gke.pod import HOST_GIB, INSTALLED
 from infra.kubernetes.pods import NAMESPACE
 from rehearsal.cluster.scaling import Scale
 from tests.kubernetes import stack_objects
 from tests.kubernetes.queries import condition
 from tests.pods.deployed_stack import DeployedStack
-from tests.pods.jobs import GANG, running
-from tests.pods.pod_cluster import PodCluster
+from tests.pods.jobs import GANG, INSTALLED_GANG, running
+from tests.pods.pod_cluster import PodCluster, run_to_end
 from tools.kubernetes.api import Json
+
+LATE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +37,35 @@ def queued(pod_cluster: PodCluster) -> Iterator[None]:
     pod_cluster.cluster.operators.stop_kueue()
 
 
+@pytest.fixture
+def late_installer(pod_cluster: PodCluster) -> Iterator[None]:
+    """A GPU node without gIB. Like the installer of a new node, a pod writes it a minute later."""
+    run = partial(
+        run_to_end,
+        pod_cluster.api,
+        RAY_IMAGE,
+        container={"securityContext": {"runAsUser": 0}, "volumeMounts": [{"name": "gib", "mountPath": "/gib"}]},
+        nodeName=pod_cluster.nodes["gpu-0"],
+        tolerations=[{"operator": "Exists"}],
+        volumes=[{"name": "gib", "hostPath": {"path": HOST_GIB}}],
+    )
+    phase, log = run(["bash", "-ec", f"cd /gib; mv scripts gone; rm {INSTALLED}"])
+    assert phase == "Succeeded", log
+    with ThreadPoolExecutor(1) as thread:
+        late = thread.submit(run, ["bash", "-ec", f"sleep {LATE_S}; cd /gib; mv gone scripts; touch {INSTALLED}"])
+        yield
+        phase, log = late.result()
+    assert phase == "Succeeded", log
+
+
 @pytest.fixture(params=["none", "kueue"])
 def stack(pod_cluster: PodCluster, request: pytest.FixtureRequest) -> Iterator[DeployedStack]:
-    """The gke stack with a RayJob that requests a gang, without and with a queue, applied."""
-    changes: Json = {"ray": {"mode": "job", "entrypoint": shlex.join(running(GANG))}, "nodes": {"max": 2}}
+    """The gke stack with a RayJob that requests a gang, without a queue on nodes of which one lacks gIB, and with a
+    queue, applied."""
+    code = GANG if request.param == "kueue" else INSTALLED_GANG
+    changes: Json = {"ray": {"mode": "job", "entrypoint": shlex.join(running(code))}, "nodes": {"max": 2}}
+    request.getfixturevalue("queued" if request.param == "kueue" else "late_installer")
     if request.param == "kueue":
-        request.getfixturevalue("queued")
         changes["queue"] = "kueue"
     stack = DeployedStack(pod_cluster, "gke", Scale(seconds={"ttlSecondsAfterFinished": 10}), changes)
     assert stack.one("RayJob")["spec"].get("suspend", False) is (request.param == "kueue")
@@ -49,8 +77,9 @@ def stack(pod_cluster: PodCluster, request: pytest.FixtureRequest) -> Iterator[D
 
 def test_rayjob_runs_gang_and_deletes_its_cluster(stack: DeployedStack) -> None:
     """KubeRay creates the cluster, submits over HTTP with the token, the gang runs on two nodes, and every pod is
-    deleted afterwards automatically. With `queue: kueue` the RayJob is suspended as the stack writes it, Kueue admits
-    its Workload within the quota and starts it, and the quota is free again when it has ended."""
+    deleted afterwards automatically. Without a queue, one node gets gIB late; Ray starts there after it, with its
+    settings. With `queue: kueue` the RayJob is suspended as the stack writes it, Kueue admits its Workload within the
+    quota and starts it, and the quota is free again when it has ended."""
     api = stack.api
 
     def ended() -> Json | None:
