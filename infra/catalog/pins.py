@@ -84,6 +84,7 @@ DRANET = Chart("oci://registry.k8s.io/networking/charts/dranet", "1.4.0", None, 
 
 GKE_NETWORK_API = "networking.gke.io/v1"
 COMPUTE_CLASS_API = "cloud.google.com/v1"
+POD_MONITORING_API = "monitoring.googleapis.com/v1"
 
 # AWS
 

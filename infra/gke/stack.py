@@ -74,6 +74,7 @@ def ray_args(settings: GkeSettings, name: str) -> RayArgs:
         pod=gpu_pod(settings, GKE_CATALOG[settings.nodes.machine]),
         head_selector=SYSTEM_NODES,
         metrics_namespace=METRICS_NAMESPACE,
+        pod_monitoring=True,
     )
 
 

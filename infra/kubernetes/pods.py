@@ -19,7 +19,7 @@ NAMESPACE = "ray"
 HEAD_ACCOUNT = "ray-head"
 WORKER_ACCOUNT = "ray-worker"
 COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJob"}
-"""Kind of each `ray.mode`, and name of its component."""
+"""Component of each `ray.mode`."""
 
 TOKEN_KEY = "auth_token"
 """Key of the token in its Secret, which KubeRay reads (KubeRay 1.6 docs, token authentication; read 2026-08)."""
@@ -53,6 +53,10 @@ setting), and GPUs that arrive later would cost money without work."""
 
 CLUSTER_SCOPED = ("DeviceClass",)
 """Kinds among a pod's objects (`infra.fabric.GpuPod`) that have no namespace."""
+
+SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
+"""Annotations by which a Prometheus of the user's finds a pod (chart prometheus of prometheus-community: the job
+kubernetes-pods; unverified, 2026-11)."""
 
 NO_EVICTION = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """Annotation that keeps a node autoscaler from evicting a pod: Ray decides when a worker ends."""
@@ -99,6 +103,7 @@ class RayArgs:
         head_selector: Labels of the nodes for the head, which have no GPUs.
         head_environment: Variables that the head needs on this cloud.
         metrics_namespace: Namespace whose pods may read metrics.
+        pod_monitoring: Whether these pods are the collectors of GKE's managed Prometheus.
         folder: The shared folder; None without one.
         cluster_queue: ClusterQueue of the queue that admits the workload; None without one.
         max_run_s: Maximum run time of queued nodes, in seconds; None without queued provisioning.
@@ -112,6 +117,7 @@ class RayArgs:
     head_selector: Mapping[str, str]
     head_environment: Sequence[Variable] = ()
     metrics_namespace: str
+    pod_monitoring: bool = False
     folder: SharedFolder | None = None
     cluster_queue: pulumi.Resource | None = None
     max_run_s: int | None = None
@@ -177,7 +183,7 @@ def ray_template(
     """Return the template of a Ray pod: `spec` with `container`, a volume for Ray's logs, and the shared folder."""
     volumes = [*spec.get("volumes", ()), {"name": "ray-logs", "emptyDir": {}}]
     mounts = [*container.get("volumeMounts", ()), {"name": "ray-logs", "mountPath": "/tmp/ray"}]
-    annotations = {**NO_EVICTION, **annotations}
+    annotations = {**NO_EVICTION, **SCRAPED, **annotations}
     if folder is not None:
         volumes.append({"name": "shared", **folder.volume})
         mounts.append({"name": "shared", "mountPath": folder.mount_path})

@@ -1,8 +1,8 @@
 """The RayCluster, RayJob or Indexed Job that `ray.mode` selects, with its supporting resources in one namespace.
 
-Supporting resources are the pods' ServiceAccounts, Ray's token, the NetworkPolicy, the head's
-PodDisruptionBudget, the objects that the pods name, and the LocalQueue. There is no Service for clients and no Ingress:
-`kubectl port-forward` reaches the head.
+Supporting resources are the pods' ServiceAccounts, Ray's token, the NetworkPolicy, the head's PodDisruptionBudget, the
+objects that the pods name, and the LocalQueue. There is no Service for clients and no Ingress: `kubectl port-forward`
+reaches the head.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pulumi_random as random
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core, meta, networking, policy
 
-from infra.catalog.pins import RAY_API
+from infra.catalog.pins import POD_MONITORING_API, RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec, scripts
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
@@ -37,6 +37,9 @@ from infra.kubernetes.resources import custom_resource
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
+
+METRICS_INTERVAL = "30s"
+"""Interval at which GKE reads Ray's metrics (our choice, 2026-11)."""
 
 NOT_AWAITED = {"pulumi.com/skipAwait": "true"}
 """Annotation of an object that may become ready after hours: when all pods run, or when the job has succeeded."""
@@ -154,6 +157,8 @@ class Workload(pulumi.ComponentResource):
                 opts=own,
             )
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
+        if args.pod_monitoring:
+            manifests.append(_pod_monitoring(args))
         resources = [*accounts, secret, ingress, *(_pod_object(each, self._namespace, own) for each in manifests)]
         if args.cluster_queue is not None:
             # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
@@ -200,6 +205,19 @@ def _ingress(args: RayArgs) -> networking.v1.NetworkPolicySpecArgsDict:
             *([_allow(operator, DASHBOARD_PORT)] if operated else []),
             _allow({"namespace_selector": _namespace(args.metrics_namespace)}, *METRICS_PORTS),
         ],
+    }
+
+
+def _pod_monitoring(args: RayArgs) -> dict[str, Any]:
+    """Return the object by which GKE's collectors find the metrics: they read those of the ports that a pod has."""
+    return {
+        "apiVersion": POD_MONITORING_API,
+        "kind": "PodMonitoring",
+        "metadata": {"name": args.name},
+        "spec": {
+            "selector": {"matchLabels": args.labels},
+            "endpoints": [{"port": port, "interval": METRICS_INTERVAL} for port in METRICS_PORTS],
+        },
     }
 
 

@@ -91,6 +91,9 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
         opened = {port["port"] for port in metrics["ports"]}
         if not opened >= {ports["as-metrics"], ports["dash-metrics"]} or opened & {ports["dashboard"], ports["client"]}:
             yield f"collectors reach {metrics['ports']}"
+        for node in stack.of("PodMonitoring"):
+            collected = (at(node, "spec.selector"), {each["port"] for each in at(node, "spec.endpoints")})
+            yield from differs("what GKE collects", collected, (own, opened))
         if not value_at(metrics, "from.0.namespaceSelector.matchLabels"):
             yield f"every namespace is admitted: {metrics['from']}"
 

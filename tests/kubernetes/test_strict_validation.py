@@ -1,8 +1,8 @@
 """Every object of every stack with the schemas of the real API server, the real CRDs and Kueue's real webhooks.
 
 Real: API server 1.36.1 with strict validation, the CRDs of KubeRay 1.6.2, of Kueue 0.19.2 and of GKE's networks (from
-their modules), Kueue's webhooks, KubeRay's operator. Hand-written: the schema of ComputeClass, from its reference,
-since no module of it can be pinned. Almost all requests are dry runs; they show that an object is accepted, not its
+their modules), Kueue's webhooks, KubeRay's operator. Hand-written: the schemas of ComputeClass and PodMonitoring,
+from their references. Almost all requests are dry runs; they show that an object is accepted, not its
 effect.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.pins import RAY_API
-from rehearsal.clouds.kubernetes.schemas import COMPUTE_CLASS
+from rehearsal.clouds.kubernetes.schemas import WRITTEN
 from rehearsal.cluster.controllers.initial_objects import GKE_NETWORKING
 from tests.kubernetes import stack_objects
 from tests.kubernetes.queries import RAY, WITHIN_S
@@ -55,7 +55,7 @@ path, the value, words of the refusal."""
 def api(plane: ControlPlane) -> Api:
     folder = module_folder(GKE_NETWORKING) / "config" / "crds"
     definitions = kubectl.read(
-        COMPUTE_CLASS, *(folder / f"networking.gke.io_{name}.yaml" for name in ("networks", "gkenetworkparamsets"))
+        *WRITTEN.values(), *(folder / f"networking.gke.io_{name}.yaml" for name in ("networks", "gkenetworkparamsets"))
     )
     kubectl.install(plane.api, definitions)
     plane.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RAY}})

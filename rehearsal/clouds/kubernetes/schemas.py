@@ -2,8 +2,8 @@
 
 Schemas of built-in kinds are generated from the Pulumi SDK, which is generated from Kubernetes' OpenAPI description;
 those of custom kinds from the CRDs in the pinned Go modules (`tools/kubernetes/modules`). Both are generated on first
-use and kept in the user's cache. Without Go, custom kinds are not checked: see `unchecked`. ComputeClass is in no
-module that can be pinned, so that its CRD is in `compute_class.yaml`.
+use and kept in the user's cache. Without Go, custom kinds are not checked: see `unchecked`. Two of GKE's are in this
+folder: ComputeClass is in no module that can be pinned, and PodMonitoring is small.
 
 The real provider asks for strict validation only when it updates; on creation, the API server drops unknown fields with
 a warning (pulumi-kubernetes: provider/pkg/await/await.go, 94977969, 2026-07-01). The rehearsal does not let that pass.
@@ -34,7 +34,11 @@ from rehearsal.engine.kind import Failure, Json
 from rehearsal.engine.values import UNKNOWN
 from tools import go_build
 
-COMPUTE_CLASS = Path(__file__).with_name("compute_class.yaml")
+WRITTEN = {
+    "cloud.google.com": Path(__file__).with_name("compute_class.yaml"),
+    "monitoring.googleapis.com": Path(__file__).with_name("pod_monitoring.yaml"),
+}
+"""CRDs of GKE in this folder, by group: ComputeClass and PodMonitoring."""
 _MANIFESTS = Path(go_build.__file__).with_name("kubernetes") / "modules"
 _CRDS = {
     "ray.io": ("github.com/ray-project/kuberay/ray-operator", "config/crd/bases"),
@@ -109,7 +113,7 @@ def schema(kind: Api) -> Json | None:
 
 @cache
 def _folder() -> Path:
-    pins = [Path(__file__), COMPUTE_CLASS, *sorted(_MANIFESTS.glob("*/go.mod"))]
+    pins = [Path(__file__), *WRITTEN.values(), *sorted(_MANIFESTS.glob("*/go.mod"))]
     content = b"".join(path.read_bytes() for path in pins) + version("pulumi-kubernetes").encode()
     return go_build.cache() / f"kubernetes-schemas-{hashlib.sha256(content).hexdigest()[:16]}"
 
@@ -160,8 +164,8 @@ def _defaulted(shape: Json, value: Any) -> Any:
 
 
 def _custom(kind: Api) -> Json | None:
-    if kind.group == "cloud.google.com":
-        path = COMPUTE_CLASS
+    if kind.group in WRITTEN:
+        path = WRITTEN[kind.group]
     elif kind.group in _CRDS:
         module, folder = _CRDS[kind.group]
         path = go_build.module_folder(_MANIFESTS, module) / folder / f"{kind.group}_{kind.plural}.yaml"

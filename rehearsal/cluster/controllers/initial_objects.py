@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rehearsal.clouds.aws import tokens as aws
-from rehearsal.clouds.kubernetes.schemas import COMPUTE_CLASS
+from rehearsal.clouds.kubernetes.schemas import WRITTEN
 from rehearsal.cluster.controllers import admission, compute_class
 from rehearsal.cluster.controllers.devices import device_class
 from rehearsal.cluster.controllers.snapshot import Cluster, Context, Snapshot
@@ -84,7 +84,7 @@ class InitialObjects:
 
 def _gke(cluster: Cluster) -> Iterator[Json]:
     live = cluster.live
-    yield from kubectl.read(COMPUTE_CLASS)
+    yield from kubectl.read(*WRITTEN.values())
     yield from compute_class.policies()
     yield from kubectl.read(
         *sorted((module_folder(PROVISIONING) / "config" / "crd").glob("*provisioningrequests.yaml"))

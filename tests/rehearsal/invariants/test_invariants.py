@@ -202,6 +202,7 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
         Change(DWS, "NetworkPolicy", "spec ingress 0 from 0 podSelector", {}),
         Change(DWS, "NetworkPolicy", "spec ingress 1 ports 0 port", 10001),
         Change(DWS, "NetworkPolicy", "spec ingress 2 from 0 namespaceSelector", {}),
+        Change(DWS, "PodMonitoring", "spec endpoints 0 port", 8081),
         Change(DWS, "RayJob", "spec rayClusterSpec workerGroupSpecs 0 template metadata labels", {}),
     ),
     reach.nodes_reach_the_internet_by_nat_alone: (
