@@ -29,7 +29,7 @@ from infra.gke.pod import GVNIC_NETWORK, SYSTEM_NODES, gpu_pod, queue_args, rdma
 from infra.gke.site import Site
 from infra.gke.storage import BucketAccess, gcs_folder
 from infra.kubernetes.operators import install_operators
-from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, RayArgs
+from infra.kubernetes.pods import RayArgs, ray_accounts
 from infra.kubernetes.workload import Workload
 from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
@@ -102,8 +102,7 @@ class GkeStack(pulumi.ComponentResource):
             nics |= {rdma_network(nic): one for nic, one in enumerate(rdma.node_networks)}
         folder, bucket, rights = None, settings.storage.bucket, []
         if bucket is not None:
-            # An Indexed Job has no separate head.
-            for account in (WORKER_ACCOUNT,) if settings.ray.mode == "indexed-job" else (HEAD_ACCOUNT, WORKER_ACCOUNT):
+            for account in ray_accounts(settings):
                 identities = cluster.workload_pool
                 rights.append(BucketAccess(bucket, account, own, project=site.project, workload_pool=identities).grant)
             folder = gcs_folder(bucket, settings.storage.mount_path)
