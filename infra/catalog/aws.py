@@ -83,6 +83,8 @@ than the default of 15 (this project's choice, 2026-11)."""
 
 ANYWHERE = "0.0.0.0/0"
 HTTPS_PORT = 443
+LOG_DAYS = 30
+"""Days that CloudWatch keeps the logs of the control plane and of the network (this project's choice)."""
 ENDPOINT_SERVICES = (
     "ec2",
     "ecr.api",

@@ -11,6 +11,7 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_aws import eks
 
+from infra.catalog.aws import LOG_DAYS
 from infra.catalog.pins import EKS
 from infra.eks.iam import CLUSTER_POLICIES, Role
 from infra.eks.names import EksNames
@@ -20,7 +21,6 @@ from infra.kubernetes import resources
 from infra.settings import EksSettings
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
-LOG_DAYS = 30
 KEY_WINDOW_DAYS = 30
 """Days during which a deleted key can be restored: the maximum of KMS (KMS docs; unverified, 2026-11)."""
 

@@ -8,17 +8,22 @@ Internet. Traffic to S3 uses its own endpoint in both cases.
 from __future__ import annotations
 
 from ipaddress import IPv4Network
+from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 from pulumi import ResourceOptions
 
 from infra.addresses import eks_addresses
-from infra.catalog.aws import ANYWHERE, ENDPOINT_SERVICES, is_zone_id
+from infra.catalog.aws import ANYWHERE, ENDPOINT_SERVICES, LOG_DAYS, is_zone_id
+from infra.eks.iam import Role
 from infra.eks.names import EksNames
 from infra.eks.security_groups import https_rule, security_group
 from infra.settings import EksSettings
 from infra.settings.eks import EksAccess
+
+FLOW_LOGS = "flow-logs"
+"""Suffix of the names of the flow logs' role and log group."""
 
 
 class ClusterNetwork(pulumi.ComponentResource):
@@ -149,6 +154,41 @@ class Nat(pulumi.ComponentResource):
             name, route_table_id=network.routes, destination_cidr_block=ANYWHERE, nat_gateway_id=nat.id, opts=own
         )
         self.register_outputs({})
+
+
+class AuditedNetwork(pulumi.ComponentResource):
+    """What `hardening` adds to the VPC: flow logs in CloudWatch, and its default security group without rules."""
+
+    def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, vpc: pulumi.Input[str]) -> None:
+        super().__init__("rdma-ray:eks:AuditedNetwork", name, {}, opts)
+        own, logs = ResourceOptions(parent=self), names.named(FLOW_LOGS)
+        # The provider adopts the group that EC2 made, and does not restore its rules.
+        aws.ec2.DefaultSecurityGroup(name, vpc_id=vpc, ingress=[], egress=[], tags=names.tags("default"), opts=own)
+        group = aws.cloudwatch.LogGroup(
+            name, name=logs, retention_in_days=LOG_DAYS, tags=names.tags(FLOW_LOGS), opts=own
+        )
+        role = Role(FLOW_LOGS, names, own, service="vpc-flow-logs.amazonaws.com", statements=flow_log_rights(names))
+        aws.ec2.FlowLog(
+            name,
+            vpc_id=vpc,
+            traffic_type="ALL",
+            max_aggregation_interval=600,
+            log_destination=group.arn,
+            iam_role_arn=role.arn,
+            tags=names.tags(FLOW_LOGS),
+            opts=ResourceOptions(parent=self, depends_on=role.grants),
+        )
+        self.register_outputs({})
+
+
+def flow_log_rights(names: EksNames) -> list[dict[str, Any]]:
+    """Return the IAM statements that let flow logs write to their log group, which exists.
+
+    Source: terraform-aws-modules/terraform-aws-vpc: vpc-flow-logs.tf, read 2026-11.
+    """
+    verbs = ("CreateLogStream", "DescribeLogGroups", "DescribeLogStreams", "PutLogEvents")
+    group = f"arn:{names.partition}:logs:{names.region}:*:log-group:{names.named(FLOW_LOGS)}:*"
+    return [{"Effect": "Allow", "Action": [f"logs:{verb}" for verb in verbs], "Resource": group}]
 
 
 class Endpoints(pulumi.ComponentResource):

@@ -20,7 +20,7 @@ from infra.eks.autoscaler import Autoscaler, autoscaler_role
 from infra.eks.cluster import EksCluster
 from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, PodRole, Role
 from infra.eks.names import SYSTEM_NODES, EksNames
-from infra.eks.network import ClusterNetwork, egress
+from infra.eks.network import AuditedNetwork, ClusterNetwork, egress
 from infra.eks.node_groups import GpuNodes, SystemNodes
 from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
 from infra.eks.security_groups import EfaSecurityGroup
@@ -91,6 +91,8 @@ class EksStack(pulumi.ComponentResource):
         own, storage, mirror = ResourceOptions(parent=self), settings.storage, settings.access.image_mirror
 
         network = ClusterNetwork("cluster", settings, names, own)
+        if settings.hardening:
+            AuditedNetwork("hardening", names, own, vpc=network.vpc)
         routes = egress(settings.access, names, own, network=network)
         efa = EfaSecurityGroup("efa", names, own, vpc=network.vpc)
         cluster = EksCluster("cluster", settings, names, own, network=network)

@@ -30,6 +30,9 @@ from infra.gke.site import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, con
 from infra.kubernetes import resources
 from infra.settings import GkeSettings
 
+CONTROL_PLANE = ("APISERVER", "CONTROLLER_MANAGER", "SCHEDULER")
+"""Components of the control plane that log."""
+
 
 class GkeCluster(pulumi.ComponentResource):
     """Regional control plane with nodes in one zone, the nodes' service account, and the system pool.
@@ -102,7 +105,8 @@ class GkeCluster(pulumi.ComponentResource):
             release_channel={"channel": CHANNEL},
             maintenance_policy={
                 "daily_maintenance_window": {"start_time": MAINTENANCE_HOUR},
-                # Automatic minor version and node upgrades would each end a training run.
+                # Automatic minor version and node upgrades would each end a training run; so would one of the system
+                # pool, where Ray's head is. An exclusion of single pools is not in pulumi-gcp 10.2.0.
                 "maintenance_exclusions": [
                     {
                         "exclusion_name": "no-node-upgrades",
@@ -145,6 +149,10 @@ class GkeCluster(pulumi.ComponentResource):
             },
             workload_identity_config={"workload_pool": f"{site.project}.svc.id.goog"},
             enable_shielded_nodes=True,
+            # The project's policy decides; the default one admits every image.
+            binary_authorization={"evaluation_mode": "PROJECT_SINGLETON_POLICY_ENFORCE"}
+            if settings.hardening
+            else None,
             # Nodes are in separate node pools; GKE creates a cluster only with a default pool, which is then removed.
             remove_default_node_pool=True,
             initial_node_count=1,
@@ -158,7 +166,9 @@ class GkeCluster(pulumi.ComponentResource):
             cluster_autoscaling={"enabled": False, "autoscaling_profile": "OPTIMIZE_UTILIZATION"},
             # Add-ons and observability
             addons_config={"gcs_fuse_csi_driver_config": {"enabled": True}},
-            logging_config={"enable_components": ["SYSTEM_COMPONENTS", "WORKLOADS"]},
+            logging_config={
+                "enable_components": ["SYSTEM_COMPONENTS", "WORKLOADS", *(CONTROL_PLANE if settings.hardening else ())]
+            },
             monitoring_config={
                 # DCGM: temperature, clock, NVLink and XID errors of every GPU, without a DaemonSet of our own.
                 "enable_components": ["SYSTEM_COMPONENTS", "POD", "DAEMONSET", "DCGM"],

@@ -24,6 +24,12 @@ from infra.gke.site import PODS_RANGE, SERVICES_RANGE, Site
 from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
 from infra.kubernetes.resources import custom_resource, helm_release
 
+FLOW_LOGS: gcp.compute.SubnetworkLogConfigArgsDict = {
+    "aggregation_interval": "INTERVAL_10_MIN",
+    "flow_sampling": 0.5,
+    "metadata": "INCLUDE_ALL_METADATA",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeNetwork:
@@ -39,7 +45,9 @@ class ClusterNetwork(pulumi.ComponentResource):
     network: pulumi.Output[str]
     subnet: pulumi.Output[str]
 
-    def __init__(self, name: str, site: Site, addresses: GkeAddresses, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, site: Site, addresses: GkeAddresses, opts: ResourceOptions, *, flow_logs: bool
+    ) -> None:
         super().__init__("rdma-ray:gke:ClusterNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
         network = gcp.compute.Network(
@@ -57,6 +65,7 @@ class ClusterNetwork(pulumi.ComponentResource):
             ],
             # Nodes reach Google's registry and APIs without NAT.
             private_ip_google_access=True,
+            log_config=FLOW_LOGS if flow_logs else None,
             opts=own,
         )
         router = gcp.compute.Router(name, name=site.named("nat"), network=network.id, region=site.region, opts=own)

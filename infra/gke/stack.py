@@ -92,7 +92,7 @@ class GkeStack(pulumi.ComponentResource):
         self.site = site = Site(name, str(gcp.config.project), settings.location)
         addresses = gke_addresses(IPv4Network(settings.network.base_range), settings.nodes.max, machine.nics)
         plane = addresses.control_plane
-        network = ClusterNetwork("cluster", site, addresses, own)
+        network = ClusterNetwork("cluster", site, addresses, own, flow_logs=settings.hardening)
         cluster = GkeCluster("cluster", settings, site, own, network=network, control_plane=plane)
         # The networks of the additional NICs, by the names that pods use. With managed DRANET, GKE creates them.
         nics: dict[str, NodeNetwork] = {}

@@ -67,6 +67,11 @@ class CloudSettings(Section):
     access: CloudAccess = Field(description="Who reaches the cluster's control plane.")
     network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
     protect: Flag = Field(True, description="Deletion protection of what holds data or takes hours to create again.")
+    hardening: Flag = Field(
+        False,
+        description="Whether to add what an audit asks for and costs money: flow logs of the network; gke: logs of the "
+        "control plane and Binary Authorization; eks: a default security group without rules.",
+    )
 
     @rule("nodes.machine", source=MACHINES)
     def machine_unsupported(self) -> Finding:

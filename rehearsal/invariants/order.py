@@ -21,14 +21,13 @@ ORDERS = (
     ("kuberay-operator", "coredns", "its pods resolve names"),
     ("kueue", "kuberay-operator", "its webhooks for Ray's kinds need their definitions"),
     ("kueue", "rules-of-webhooks", "the API server calls its webhooks"),
-    ("cluster-autoscaler", "RolePolicy", "it would start without permissions"),
     ("ResourceFlavor ProvisioningRequestConfig Topology", "kueue", "Kueue removes their finalizers"),
     ("NodeGroup", "vpc-cni kube-proxy eks-pod-identity-agent", "nodes do not become ready"),
     ("NodeGroup", "Route VpcEndpoint", "nodes cannot reach AWS"),
     ("NodePool", "IAMMember", "nodes cannot pull images or report"),
     ("gpu-nodes", "rules-of-efa", "an interface that starts before its rules stays closed"),
     ("coredns aws-fsx-csi-driver eks-node-monitoring-agent", "system-nodes", "its pods need nodes"),
-    ("aws:eks/cluster:Cluster", "LogGroup", "EKS would create one without a retention period"),
+    ("aws:eks/cluster:Cluster", "control-plane-logs", "EKS would create one without a retention period"),
     ("NatGateway", "public-routes", "it has no way out"),
     ("PersistentVolume", "rules-of-fsx", "nodes cannot mount the file system"),
     ("PersistentVolume", "DataRepositoryAssociation", "the folder would be empty"),
@@ -47,11 +46,13 @@ def resources_wait_for_what_they_need(stack: Stack) -> Iterator[str]:
 
 
 def users_wait_for_the_rights_of_their_role(stack: Stack) -> Iterator[str]:
-    """What runs as an IAM role waits for the role's policies: nodes could not join, and without them the control plane
-    could not delete its network interfaces. A pod gets its role when it is created."""
+    """What runs as an IAM role waits for the role's policies: nodes could not join, flow logs could not be written, and
+    without them the control plane could not delete its network interfaces. A pod gets its role when it is created."""
     for role in stack.of("aws:iam/role:Role"):
-        rights = [node for node in stack.of("RolePolicyAttachment") if at(node, "role") == at(role, "name")]
-        for user in stack.of("aws:eks/cluster:Cluster", "NodeGroup", "Addon", "PodIdentityAssociation"):
+        rights = [
+            node for node in stack.of("RolePolicyAttachment", "RolePolicy") if at(node, "role") == at(role, "name")
+        ]
+        for user in stack.of("aws:eks/cluster:Cluster", "NodeGroup", "Addon", "FlowLog", "PodIdentityAssociation"):
             for right in rights if str(role.outputs.get("arn")) in str(user.inputs) else ():
                 if not stack.needs(user, right):
                     yield f"{user.name} does not wait for {right.name}"

@@ -175,6 +175,12 @@ def _rules_of_webhooks(stack: Stack) -> list[Node]:
 
 
 GROUPS: Mapping[str, Callable[[Stack], list[Node]]] = {
+    "autoscaler-rights": lambda stack: [
+        node for node in stack.of("RolePolicy") if "autoscaling:" in str(at(node, "policy"))
+    ],
+    "control-plane-logs": lambda stack: [
+        node for node in stack.of("LogGroup") if str(at(node, "name")).startswith("/aws/eks/")
+    ],
     "gpu-nodes": lambda stack: [pool.node for pool in gpu_pools(stack)],
     "public-routes": lambda stack: [route for route in stack.of("Route") if at(route, "gatewayId")],
     "rules-of-efa": lambda stack: _rules(stack, "-efa"),

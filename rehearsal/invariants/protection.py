@@ -17,6 +17,7 @@ IDENTITIES = (
     ("gcp:container/cluster:Cluster", "nodeConfig.serviceAccount", "nodes"),
     ("aws:eks/cluster:Cluster", "roleArn", "eks.amazonaws.com"),
     ("NodeGroup", "nodeRoleArn", "ec2.amazonaws.com"),
+    ("FlowLog", "iamRoleArn", "vpc-flow-logs.amazonaws.com"),
     ("PodIdentityAssociation", "roleArn", "pods.eks.amazonaws.com"),
     ("Addon", "podIdentityAssociations.0.roleArn", "pods.eks.amazonaws.com"),
 )

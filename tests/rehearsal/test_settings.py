@@ -42,7 +42,12 @@ WITHOUT_STORAGE_EFA = {order.resources_wait_for_what_they_need, reach.security_g
 VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "public": (
         "gke",
-        {"access.publicEndpoint": True, "access.authorizedNetworks": ["203.0.113.7/32"], "queue": "kueue"},
+        {
+            "access.publicEndpoint": True,
+            "access.authorizedNetworks": ["203.0.113.7/32"],
+            "queue": "kueue",
+            "hardening": True,
+        },
     ),
     "claims": (
         "gke",
@@ -72,6 +77,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "access.authorizedNetworks": ["10.1.0.0/16"],
             "access.administrators": ["arn:aws:iam::111122223333:role/ops/admin"],
             "ray.policies": ["arn:aws:iam::111122223333:policy/checkpoints"],
+            "hardening": True,
         },
     ),
     "endpoints": (

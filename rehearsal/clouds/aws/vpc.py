@@ -8,7 +8,7 @@ from typing import Any
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.machines import zone_id, zones
 from rehearsal.clouds.aws.outputs import arn, computed, hexadecimal, in_region, kind, region_of, regional, takes
-from rehearsal.clouds.aws.references import in_vpc, to
+from rehearsal.clouds.aws.references import in_vpc, to, to_named
 from rehearsal.clouds.constraints import rule
 from rehearsal.engine.kind import Call, Json, Reference
 from rehearsal.engine.state import View
@@ -89,6 +89,11 @@ def identify_route(inputs: Json, _config: Mapping[str, Any]) -> str:
 def internet_gateway(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str | None:
     """Return the target of a route, if it is an internet gateway; "local" and other gateways are targets, too."""
     return str(value) if str(value).startswith("igw-") else None
+
+
+def log_group(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str | None:
+    """Return the name in the ARN of a log group; None for a bucket or a stream."""
+    return str(value).partition(":log-group:")[2].removesuffix(":*") or None
 
 
 def route_from_import(text: str, _config: Mapping[str, Any]) -> str:
@@ -192,4 +197,21 @@ ASSOCIATION = kind(
     in_region,
     references=(to("routeTableId", tokens.ROUTE_TABLE, holds=True), to("subnetId", tokens.SUBNET)),
     from_import=association_from_import,
+)
+# The provider adopts the VPC's own group, and forgets it at a delete.
+DEFAULT_GROUP = kind(
+    tokens.DEFAULT_GROUP,
+    lambda inputs, _config: hexadecimal("sg", f"default {inputs.get('vpcId')}"),
+    computed("ec2", "security-group/", name="default", description="default VPC security group"),
+    references=(to("vpcId", tokens.VPC, holds=True),),
+)
+FLOW_LOG = kind(
+    tokens.FLOW_LOG,
+    "fl",
+    computed("ec2", "vpc-flow-log/", logDestinationType="cloud-watch-logs", maxAggregationInterval=600),
+    references=(
+        to("vpcId", tokens.VPC),
+        to_named("iamRoleArn", tokens.ROLE),
+        Reference(path="logDestination", types=(tokens.LOG_GROUP,), resolve=log_group, holds=False),
+    ),
 )

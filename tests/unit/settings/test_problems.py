@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).with_name("golden") / "problems.txt"
 NUMBERS = "nodes.min nodes.max nodes.maxRunHours ray.minWorkers ray.maxWorkers ray.idleMinutes"
 TEXTS = "location nodes.reservation ray.entrypoint ray.image storage.bucket storage.mountPath"
 CHOICES = "nodes.machine nodes.capacity nodes.fallback fabric queue ray.mode"
-FLAGS = "computeClass nodes.compact access.publicEndpoint protect"
+FLAGS = "computeClass nodes.compact access.publicEndpoint protect hardening"
 ON_EKS = {
     "nodes.blockEnds": "tomorrow",
     "storage.capacityGib": "big",
@@ -58,6 +58,7 @@ ELSEWHERE = {
     "nodes.compact": True,
     "nodes.count": 2,
     "nodes.cpus": 2,
+    "hardening": True,
     "access.publicEndpoint": True,
     "access.authorizedNetworks": ["10.0.0.0/8"],
     "network.baseRange": "10.0.0.0/8",
