@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pulumi
 
 from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings, SettingsError
 from infra.settings.load import load
+from infra.settings.problems import empty_passphrase
 
 
 def main() -> None:
     """Read the stack file, create the target's resources, export what `workloads` needs."""
     try:
-        outputs = deploy(load())
+        outputs = deploy(checked(load()))
     except SettingsError as problems:
         # Every problem is in the message; a traceback would bury it.
         raise pulumi.RunError(str(problems)) from None
     for name, value in outputs.items():
         pulumi.export(name, value)
+
+
+def checked(settings: Settings) -> Settings:
+    """Return the settings, if the engine may write a state with their secrets.
+
+    A preview writes none. In CI an undefined secret is an empty variable, also where no passphrase is in use.
+    """
+    empty = os.environ.get("PULUMI_CONFIG_PASSPHRASE") == ""
+    if empty and settings.target != "local" and not pulumi.runtime.is_dry_run():
+        raise SettingsError([empty_passphrase(pulumi.get_stack())], origin="The environment")
+    return settings
 
 
 def deploy(settings: Settings) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -20,12 +21,13 @@ from types import FrameType
 from typing import Any
 
 import psutil
+import yaml
 from rich.console import Console
 from rich.table import Table
 
 from infra.local.folder import ClusterFolder
 from infra.settings import CloudSettings, Settings, from_stack_file
-from infra.settings.problems import SettingsError
+from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import UP, Place, UnclearError, mend_state_folder, settle
 from workloads.client.view import table_of
@@ -73,6 +75,7 @@ class Stack:
 
         After a failure the cluster stays up, for inspection.
         """
+        self._require_passphrase()
         self._select()
         self._release_lock_of_dead_engine()
         self._change_settings(changes)
@@ -83,6 +86,7 @@ class Stack:
 
     def preview(self) -> None:
         """Show what `up` would change."""
+        self._require_passphrase()
         self._select()
         self.pulumi("preview", "--diff")
 
@@ -142,6 +146,13 @@ class Stack:
         count = self.settings.nodes.min if isinstance(self.settings, CloudSettings) else 0
         nodes = f"{count} GPU nodes stay up" if count else "GPU nodes are provisioned when a job requests them"
         print(f"\nStack {self.name} is up; {nodes}. How to connect: docs/{self.settings.target}.md")
+
+    def _require_passphrase(self) -> None:
+        """Exit if a cloud stack of the state in this clone would get an empty passphrase, which its first use sets."""
+        own = ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
+        chosen = any(map(os.environ.get, own)) or "secretsprovider" in yaml.safe_load(self.file.read_text())
+        if not (self.is_local or chosen):
+            sys.exit(f"\n{SettingsError([empty_passphrase(self.name)], origin='The environment')}")
 
     def _select(self) -> None:
         """Make this the current stack; create it on first use."""

@@ -24,6 +24,7 @@ PLUGINS = ROOT / "rehearsal" / "plugins"
 PROGRAMS = ROOT / "rehearsal" / "programs"
 """Simulated command-line programs of the clouds, before the real ones on PATH."""
 _MARKER = "this is a rehearsal"
+_SECRETS_PROVIDER = ("encryptionsalt:", "encryptedkey:", "secretsprovider:")
 
 
 class NotOursError(RuntimeError):
@@ -60,7 +61,10 @@ class Workspace:
         (self.folder / _MARKER).touch()
         (self.folder / "state").mkdir()
         self.use(ROOT)
-        shutil.copy(stack_file, self.folder / f"Pulumi.{stack}.yaml")
+        # The rehearsal's state has a secrets provider of its own.
+        lines = stack_file.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if not line.startswith(_SECRETS_PROVIDER)]
+        (self.folder / f"Pulumi.{stack}.yaml").write_text("".join(kept))
 
     def use(self, project: Path) -> None:
         """Use the program in this folder: this clone or another version of it.
@@ -90,7 +94,10 @@ class Workspace:
             FOLDER: str(self.folder),
             "PATH": os.pathsep.join(tools if self.plugins == PLUGINS else [str(self.plugins), *tools]),
             "PULUMI_BACKEND_URL": self.backend,
-            "PULUMI_CONFIG_PASSPHRASE": "",
+            # Not that of the stack file's own state, and not empty: the program refuses that for a cloud.
+            "PULUMI_CONFIG_PASSPHRASE": "rehearsal",
+            # The engine then has --event-log, as Pulumi's Automation API uses it; see tools.recovery.
+            "PULUMI_DEBUG_COMMANDS": "true",
             "PULUMI_HOME": str(self.folder / "home"),
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             # A missing plugin is an error, because the real one would need credentials.

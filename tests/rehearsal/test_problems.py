@@ -33,6 +33,7 @@ EXPECTED = (
 @pytest.fixture(scope="module")
 def wrong(clone: Clone) -> Clone:
     (clone.path / "Pulumi.wrong.yaml").write_text(FIVE_MISTAKES)
+    clone.environment["PULUMI_CONFIG_PASSPHRASE"] = "test"
     clone.pulumi("stack", "init", "--no-select", stack="wrong")
     return clone
 

@@ -1,0 +1,84 @@
+"""State of a stack: who may read its secrets, and what happens while another engine has its lock. No engine runs here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rehearsal.engine.workspace import ROOT
+from tools import stack as make
+
+PASSPHRASE, FILE = "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"
+ENGINE = f'#!/bin/sh\necho "${{{PASSPHRASE}-unset}} ${{{FILE}-unset}}"\n'
+"""An engine that prints what it would encrypt secrets with."""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone with `bin/pulumi`, the stack files and that engine."""
+    for file in ("bin/pulumi", "Pulumi.local.yaml", "Pulumi.gke.yaml"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    engine = tmp_path / ".tools" / "bin" / "pulumi"
+    engine.parent.mkdir(parents=True)
+    engine.write_text(ENGINE)
+    engine.chmod(0o755)
+    return tmp_path
+
+
+def select(clone: Path, stack: str) -> None:
+    """Select a stack as the engine does."""
+    folder = clone / ".pulumi" / "home" / "workspaces"
+    folder.mkdir(parents=True)
+    selected = f'"file://{clone}/.pulumi/state": "organization/rdma-ray/{stack}"'
+    (folder / "rdma-ray-1-workspace.json").write_text(f'{{\n    "stacks": {{\n        {selected}\n    }}\n}}')
+
+
+@pytest.mark.parametrize("own", [{}, {PASSPHRASE: "mine"}, {FILE: "/mine"}, {PASSPHRASE: ""}], ids=str)
+@pytest.mark.parametrize(
+    ("selected", "command"),
+    [
+        ("", "up --stack gke"),
+        ("local", "stack select --create --stack=gke"),
+        ("", "stack init gke"),
+        ("local", "-s organization/rdma-ray/gke up"),
+        ("gke", "up --yes"),
+        ("", "up --stack local"),
+        ("gke", "stack output ray --show-secrets --stack local"),
+        ("local", "up"),
+        ("gke", "stack select local"),
+    ],
+)
+def test_only_local_stacks_get_an_empty_passphrase(
+    clone: Path, own: dict[str, str], selected: str, command: str
+) -> None:
+    if selected:
+        select(clone, selected)
+    environment = {"PATH": os.environ["PATH"], **own}
+    said = subprocess.run([clone / "bin" / "pulumi", *command.split()], env=environment, capture_output=True, text=True)
+    local = "local" in (command if "local" in command or "gke" in command else selected)
+    users = f"{own.get(PASSPHRASE, 'unset')} {own.get(FILE, 'unset')}\n"
+    assert said.stdout == (" unset\n" if local else users), said.stderr
+
+
+def test_cloud_stack_requires_a_passphrase_of_the_user(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the engine runs, since the first use of a stack writes the salt of its passphrase into the stack file."""
+    for name in (PASSPHRASE, FILE, "PULUMI_BACKEND_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(make, "ROOT", clone)
+    monkeypatch.setattr(make, "PULUMI", str(clone / "no engine"))
+    for command in (lambda: make.Stack("gke").up([]), make.Stack("gke").preview):
+        with pytest.raises(SystemExit, match=r"(?s)token.*set PULUMI_CONFIG_PASSPHRASE.*--stack\s+gke"):
+            command()
+    for stack, own in (("gke", PASSPHRASE), ("gke", FILE), ("gke", "PULUMI_BACKEND_URL"), ("local", "OTHER")):
+        with monkeypatch.context() as context, pytest.raises(FileNotFoundError, match="no engine"):
+            context.setenv(own, "mine")
+            make.Stack(stack).preview()
+    file = clone / "Pulumi.gke.yaml"
+    file.write_text(f"secretsprovider: gcpkms://x\n{file.read_text()}")
+    with pytest.raises(FileNotFoundError, match="no engine"):
+        make.Stack("gke").preview()
