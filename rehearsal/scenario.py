@@ -369,9 +369,9 @@ def recover(engine: Engine) -> int:
         engine.must("cancel", "--yes", engine.stack)
     workspace = engine.workspace
     return settle(
-        engine.exported(),
         Place.of(engine.stack, workspace.folder / f"Pulumi.{engine.stack}.yaml", workspace.environment()),
         lambda *arguments: engine.must(*arguments, stack=True),
+        lambda *arguments: engine.must(*arguments, stack=True).text,
     )
 
 

@@ -235,24 +235,32 @@ def to_be_read(deployment: Mapping[str, Any], ids: Mapping[str, str]) -> dict[st
     return {**deployment, "resources": resources, "pending_operations": kept}
 
 
-def settle(exported: Mapping[str, Any], place: Place, pulumi: Callable[..., object]) -> int:
+def settle(place: Place, pulumi: Callable[..., object], read: Callable[..., str]) -> int:
     """Resolve every pending create of a stack; return their number.
 
-    An interruption at any point is safe: the next call continues.
+    An interruption at any point is safe: the next call continues. Another engine may work on the stack: its lock makes
+    the import fail, and what it has written since the first export is not replaced. Between the second export and the
+    import's own lock the engine allows no lock of others (3.259: `pkg/backend/diy`, `Lock`, `ImportDeployment`).
 
     Args:
-        exported: Output of `pulumi stack export`.
         pulumi: Runs the engine with its arguments and raises if the engine fails.
+        read: Runs the engine quietly; returns its standard output, or raises RuntimeError if the engine fails.
 
     Raises:
-        UnclearError: Whether a resource exists cannot be determined. Nothing has been changed.
+        UnclearError: Whether a resource exists cannot be determined, or the state changed. Nothing has been changed.
     """
+    exported = json.loads(read("stack", "export"))
     creates = pending_creates(exported["deployment"])
     deployment = to_be_read(exported["deployment"], what_exists(exported["deployment"], place))
     if creates:
         with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
             file = Path(folder) / "state.json"
             file.write_text(json.dumps({**exported, "deployment": deployment}))
+            if json.loads(read("stack", "export")) != exported:
+                raise UnclearError(
+                    f"Another run changed the state of stack {place.stack} while this one recovered it from an"
+                    " interruption. Nothing was changed here. Wait until the other run has ended, and run this again."
+                )
             pulumi("stack", "import", "--file", str(file))
     targets = [word for urn in _unread(deployment) for word in ("--target", urn)]
     if targets:

@@ -186,7 +186,7 @@ class Stack:
     def _settle_pending_creates(self) -> None:
         """Add resources to the state that a killed engine created but did not record."""
         try:
-            settled = settle(self._json("stack", "export"), Place.of(self.name, self.file), self.pulumi)
+            settled = settle(Place.of(self.name, self.file), self.pulumi, self._read)
         except UnclearError as unclear:
             sys.exit(f"\n{unclear}")
         if settled:
@@ -210,11 +210,15 @@ class Stack:
 
     def _json(self, *arguments: str) -> dict[str, Any]:
         """Return the engine's JSON output; secrets are masked."""
+        found: dict[str, Any] = json.loads(self._read(*arguments))
+        return found
+
+    def _read(self, *arguments: str) -> str:
+        """Return the engine's standard output."""
         done = subprocess.run([PULUMI, *arguments, "--stack", self.name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             raise CommandFailedError(" ".join(["pulumi", *arguments[:2]]), done.returncode)
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        return done.stdout
 
     def _read_file(self) -> Settings:
         """Return the settings, or exit with the problems of the stack file."""

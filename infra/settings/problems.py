@@ -50,11 +50,11 @@ def empty_passphrase(stack: str) -> Problem:
     return Problem(
         settings=("PULUMI_CONFIG_PASSPHRASE",),
         values=("(empty)",),
-        says="The state of a cloud stack contains the token of its Ray, which accepts code from whoever has it. With an "
-        "empty passphrase, everyone who reads the state or a copy of it has the token.",
-        fix="set PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE to a file with the passphrase, and keep it: "
-        "without it the stack can be neither changed nor destroyed. If the stack exists and has an empty passphrase, "
-        f"first run: PULUMI_CONFIG_PASSPHRASE= bin/pulumi stack change-secrets-provider passphrase --stack {stack}",
+        says="The state of a cloud stack contains the token of its Ray, which accepts code from whoever has it. With an"
+        " empty passphrase, everyone who reads the state or a copy of it has the token.",
+        fix="set PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE to a file with the passphrase, and keep it:"
+        " without it the stack can be neither changed nor destroyed. If the stack exists and has an empty passphrase,"
+        f" first run: PULUMI_CONFIG_PASSPHRASE= bin/pulumi stack change-secrets-provider passphrase --stack {stack}",
         source="pulumi/pulumi v3.259.0: pkg/secrets/passphrase/manager.go; docs/stack-files.md",
     )
 

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.engine.commands import PULUMI, Engine
+from rehearsal.engine import faults
+from rehearsal.engine.commands import PULUMI, CommandResult, Engine
+from rehearsal.engine.faults import Fault, How
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.fork_server import ForkServer
+from rehearsal.scenario import recover
+from rehearsal.sweep import EngineState, Thing
+from tools.recovery import UnclearError
+
+NETWORK = "gcp:compute/network:Network"
 
 
 def begun(fork_server: ForkServer, folder: Path, stack: str = "gke") -> Engine:
@@ -39,3 +46,39 @@ def test_empty_passphrase_is_refused_and_can_be_changed(
         ).check_returncode()
     said = engine.up()
     assert said.ok, said.text
+
+
+def in_clouds(found: frozenset[Thing]) -> frozenset[Thing]:
+    """Return the things outside the clusters and the engine."""
+    return frozenset(thing for thing in found if thing[0].startswith(("gcp:", "aws:")))
+
+
+def kill(engine: Engine, how: How, type_: str) -> None:
+    """Run `up`, and kill the engine during the first create of a type."""
+    with engine.cloud_state.transaction() as state:
+        faults.schedule(state, [Fault(how, type=type_, verb="create")])
+    assert engine.up().status == -9
+
+
+def test_recovery_replaces_no_newer_state(
+    fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two people run `make up` after the same crash: while one recovers, the other recovers and brings the stack up."""
+    engine = begun(fork_server, tmp_path / "a")
+    engine.init()
+    kill(engine, "kill-after", NETWORK)
+    run, other = Engine.must, Engine(engine.workspace, "gke")
+
+    def must(self: Engine, *arguments: str, stack: bool = False) -> CommandResult:
+        said = run(self, *arguments, stack=stack)
+        if self is engine and arguments == ("stack", "export"):
+            monkeypatch.setattr(Engine, "must", run)
+            assert recover(other) > 0
+            assert other.up().ok
+        return said
+
+    monkeypatch.setattr(Engine, "must", must)
+    with pytest.raises(UnclearError, match="Another run changed the state of stack gke"):
+        recover(engine)
+    assert in_clouds(engine.objects()) == in_clouds(EngineState.of(engine.workspace, "gke").things)
+    assert engine.preview().ok

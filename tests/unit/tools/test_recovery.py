@@ -49,16 +49,23 @@ def exported(*operations: dict[str, Any]) -> dict[str, Any]:
 
 
 class Pulumi:
-    """Records the commands of the engine and the imported state."""
+    """An engine without a cloud: it exports a state, imports one, and records its commands."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: dict[str, Any]) -> None:
         self.commands: list[tuple[str, ...]] = []
-        self.imported: dict[str, Any] = {}
+        self.state = state
 
     def __call__(self, *arguments: str) -> None:
         self.commands.append(arguments)
         if arguments[:2] == ("stack", "import"):
-            self.imported = json.loads(Path(arguments[3]).read_text())
+            self.state = json.loads(Path(arguments[3]).read_text())
+
+    def read(self, *arguments: str) -> str:
+        assert arguments == ("stack", "export")
+        return json.dumps(self.state)
+
+    def settle(self, place: Place = PLACE) -> int:
+        return settle(place, self, self.read)
 
 
 def test_every_kind_of_the_clouds_can_be_imported() -> None:
@@ -80,9 +87,9 @@ def test_access_that_no_stack_file_grants_is_imported(name: str) -> None:
 
 def test_unknown_type_is_unclear_and_not_missing() -> None:
     bucket = operation("aws:s3/bucket:Bucket", {"bucket": "b"})
-    pulumi = Pulumi()
+    pulumi = Pulumi(exported(bucket))
     with pytest.raises(UnclearError, match="how to find aws:s3/bucket:Bucket"):
-        settle(exported(bucket), PLACE, pulumi)
+        pulumi.settle()
     assert pulumi.commands == []
 
 
@@ -110,10 +117,10 @@ def test_other_pending_operations_stay() -> None:
 
 def test_settle_refreshes_only_pending_creates() -> None:
     network, password = operation("gcp:compute/network:Network", {"name": "gke"}), operation(RANDOM, {"length": 32})
-    pulumi = Pulumi()
-    assert settle(exported(network, password), PLACE, pulumi) == 2
-    assert pulumi.imported["version"] == 3
-    assert [each["type"] for each in pulumi.imported["deployment"]["resources"]] == [
+    pulumi = Pulumi(exported(network, password))
+    assert pulumi.settle() == 2
+    assert pulumi.state["version"] == 3
+    assert [each["type"] for each in pulumi.state["deployment"]["resources"]] == [
         "pulumi:pulumi:Stack",
         "gcp:compute/network:Network",
     ]
@@ -123,27 +130,27 @@ def test_settle_refreshes_only_pending_creates() -> None:
 
 
 def test_random_value_is_dropped_without_a_refresh() -> None:
-    pulumi = Pulumi()
-    assert settle(exported(operation(RANDOM, {"length": 32})), PLACE, pulumi) == 1
+    pulumi = Pulumi(exported(operation(RANDOM, {"length": 32})))
+    assert pulumi.settle() == 1
     assert len(pulumi.commands) == 1
-    assert len(pulumi.imported["deployment"]["resources"]) == 1
+    assert len(pulumi.state["deployment"]["resources"]) == 1
 
 
 def test_interrupted_settle_continues() -> None:
     """Between the import and the refresh: nothing is pending, and nothing has been read."""
     network = operation("gcp:compute/network:Network", {"name": "gke"})
-    pulumi = Pulumi()
-    settle(exported(network), PLACE, pulumi)
-    again = Pulumi()
-    assert settle(pulumi.imported, PLACE, again) == 1
+    pulumi = Pulumi(exported(network))
+    pulumi.settle()
+    again = Pulumi(pulumi.state)
+    assert again.settle() == 1
     assert again.commands == pulumi.commands[1:]
 
 
 def test_stack_without_pending_creates_is_unchanged() -> None:
-    pulumi = Pulumi()
-    assert settle(exported(), PLACE, pulumi) == 0
-    assert settle({"version": 3, "deployment": {"manifest": {}}}, PLACE, pulumi) == 0
-    assert pulumi.commands == []
+    for state in (exported(), {"version": 3, "deployment": {"manifest": {}}}):
+        pulumi = Pulumi(state)
+        assert pulumi.settle() == 0
+        assert pulumi.commands == []
 
 
 def test_half_written_attrs_files_are_removed(tmp_path: Path) -> None:
@@ -197,10 +204,9 @@ def test_create_without_tags_is_unclear(tags: dict[str, str] | None) -> None:
 )
 def test_failed_command_changes_nothing(tmp_path: Path, script: str | None, said: str) -> None:
     environment = {"PATH": str(tmp_path)} if script is None else command_line(tmp_path, script)
-    pulumi = Pulumi()
-    vpc = operation(VPC, {"tags": TAGS})
+    pulumi = Pulumi(exported(operation(VPC, {"tags": TAGS})))
     with pytest.raises(UnclearError, match=said) as unclear:
-        settle(exported(vpc), Place("eks", region="us-east-2", environment=environment), pulumi)
+        pulumi.settle(Place("eks", region="us-east-2", environment=environment))
     assert "Nothing was changed." in str(unclear.value)
     assert "aws resourcegroupstaggingapi get-resources" in str(unclear.value)
     assert pulumi.commands == []
@@ -211,16 +217,16 @@ def test_existing_resources_are_read_and_others_dropped(tmp_path: Path) -> None:
     listed = json.dumps({"ResourceTagMappingList": [{"ResourceARN": VPC_ARN, "Tags": tags}]})
     environment = command_line(tmp_path, f"cat <<'END'\n{listed}\nEND")
     vpc, key = operation(VPC, {"name": "v", "tags": TAGS}), operation(KEY, {"name": "k", "tags": TAGS})
-    pulumi = Pulumi()
-    assert settle(exported(vpc, key), Place("eks", region="us-east-2", environment=environment), pulumi) == 2
-    _, read = pulumi.imported["deployment"]["resources"]
+    pulumi = Pulumi(exported(vpc, key))
+    assert pulumi.settle(Place("eks", region="us-east-2", environment=environment)) == 2
+    _, read = pulumi.state["deployment"]["resources"]
     assert (read["type"], read["id"], read["outputs"]) == (VPC, "vpc-1", {})
-    assert pulumi.imported["deployment"]["pending_operations"] == []
+    assert pulumi.state["deployment"]["pending_operations"] == []
 
 
 def test_resource_with_a_fixed_name_needs_no_listing(tmp_path: Path) -> None:
     cluster = operation("aws:eks/cluster:Cluster", {"name": "eks"})
     nowhere = Place("eks", region="us-east-2", environment={"PATH": str(tmp_path)})
-    pulumi = Pulumi()
-    assert settle(exported(cluster), nowhere, pulumi) == 1
-    assert pulumi.imported["deployment"]["resources"][-1]["id"] == "eks"
+    pulumi = Pulumi(exported(cluster))
+    assert pulumi.settle(nowhere) == 1
+    assert pulumi.state["deployment"]["resources"][-1]["id"] == "eks"

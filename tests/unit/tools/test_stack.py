@@ -1,4 +1,4 @@
-"""State of a stack: who may read its secrets, and what happens while another engine has its lock. No engine runs here."""
+"""State of a stack: who may read its secrets, and what a lock of another engine means. No engine runs here."""
 
 from __future__ import annotations
 
@@ -75,9 +75,10 @@ def test_cloud_stack_requires_a_passphrase_of_the_user(clone: Path, monkeypatch:
         with pytest.raises(SystemExit, match=r"(?s)token.*set PULUMI_CONFIG_PASSPHRASE.*--stack\s+gke"):
             command()
     for stack, own in (("gke", PASSPHRASE), ("gke", FILE), ("gke", "PULUMI_BACKEND_URL"), ("local", "OTHER")):
-        with monkeypatch.context() as context, pytest.raises(FileNotFoundError, match="no engine"):
+        with monkeypatch.context() as context:
             context.setenv(own, "mine")
-            make.Stack(stack).preview()
+            with pytest.raises(FileNotFoundError, match="no engine"):
+                make.Stack(stack).preview()
     file = clone / "Pulumi.gke.yaml"
     file.write_text(f"secretsprovider: gcpkms://x\n{file.read_text()}")
     with pytest.raises(FileNotFoundError, match="no engine"):
