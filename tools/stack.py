@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -40,6 +41,8 @@ PULUMI = str(ROOT / "bin" / "pulumi")
 RDMA_RAY = str(ROOT / "bin" / "rdma-ray")
 # After SIGINT, the engine finishes its current operation, such as the start of a local node or a cloud's cluster.
 _LOCAL_GRACE_S, _CLOUD_GRACE_S = 150.0, 7200.0
+# A lock in the engine's error (pulumi 3.259.0: pkg/backend/diy/lock.go, checkForLock).
+_LOCK = re.compile(r": created by (\S+)@(\S+) \(pid (\d+)\) at (\S+)")
 
 
 class Interrupted(BaseException):
@@ -47,11 +50,12 @@ class Interrupted(BaseException):
 
 
 class CommandFailedError(RuntimeError):
-    """A step failed. The command has printed its own message."""
+    """A step failed. The command has printed its own message, which `said` has if it was an engine's."""
 
-    def __init__(self, step: str, status: int) -> None:
+    def __init__(self, step: str, status: int, said: str = "") -> None:
         super().__init__(f"{step} failed with exit status {status}")
         self.status = status
+        self.said = said
 
 
 class Stack:
@@ -103,9 +107,13 @@ class Stack:
         print(f"Stack {self.name} is down: no {what} is left.")
 
     def pulumi(self, *arguments: str, quiet: bool = False) -> None:
-        """Run the engine on this stack; see `run`."""
-        grace_s = _LOCAL_GRACE_S if self.is_local else _CLOUD_GRACE_S
-        run(PULUMI, *arguments, "--stack", self.name, "--non-interactive", quiet=quiet, grace_s=grace_s)
+        """Run the engine on this stack; see `run`. If the stack is locked, print whose lock it is and what to do."""
+        options = ("--stack", self.name, "--non-interactive", "--color", "always" if sys.stdout.isatty() else "never")
+        try:
+            run(PULUMI, *arguments, *options, quiet=quiet, grace_s=_LOCAL_GRACE_S if self.is_local else _CLOUD_GRACE_S)
+        except CommandFailedError as failure:
+            print(explain_locks(self.name, failure.said), end="", file=sys.stderr)
+            raise
 
     def _up_local(self) -> None:
         results = ROOT / "results" / self.name
@@ -193,8 +201,12 @@ class Stack:
             print(f"Recovered the state of {settled} resources that an interrupted run was creating.")
 
     def _release_lock_of_dead_engine(self) -> None:
-        """Remove the lock of a killed engine, but not of a running one."""
-        locks = ROOT / ".pulumi" / "state" / ".pulumi" / "locks" / "organization" / "rdma-ray" / self.name
+        """Remove the lock of an engine that was killed on this machine, if the state is in a folder."""
+        backend = os.environ.get("PULUMI_BACKEND_URL") or f"file://{ROOT}/.pulumi/state"
+        if not backend.startswith("file://"):
+            return
+        folder = Path(backend.removeprefix("file://")).expanduser()
+        locks = folder / ".pulumi" / "locks" / "organization" / "rdma-ray" / self.name
         holders = [json.loads(file.read_text()) for file in locks.glob("*.json")]
         here = socket.gethostname()
         if holders and not any(holder["hostname"] != here or psutil.pid_exists(holder["pid"]) for holder in holders):
@@ -239,11 +251,37 @@ def run(*command: str, quiet: bool = False, grace_s: float = _LOCAL_GRACE_S) -> 
         Interrupted: This process was interrupted; the command has ended.
     """
     lines: list[str] = []
-    child = Child(command, cwd=ROOT, on_line=lines.append if quiet else None)
+
+    def on_line(line: str) -> None:
+        lines.append(line)
+        if not quiet:
+            print(line, end="", flush=True)
+
+    child = Child(command, cwd=ROOT, on_line=on_line if quiet or command[0] == PULUMI else None)
     # Interrupt only the command itself: the engine interrupts its plugins when it is ready.
     if status := child.complete(grace_s, group=False):
-        print("".join(lines), end="")
-        raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), status)
+        if quiet:
+            print("".join(lines), end="")
+        raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), status, "".join(lines))
+
+
+def explain_locks(stack: str, said: str) -> str:
+    """Return whose locks made the engine fail with this output, and what to do; nothing if none did."""
+    text = ""
+    for user, host, pid, since in _LOCK.findall(said):
+        text += f"\nStack {stack} is locked by {user} on {host}, process {pid}, since {since}: "
+        if host != socket.gethostname():
+            text += "ask there whether that process still runs.\n"
+        elif psutil.pid_exists(int(pid)):
+            text += "that process runs; wait until it ends.\n"
+        else:
+            text += "no such process runs on this machine.\n"
+    if text:
+        text += (
+            f"Only if it was killed: bin/pulumi cancel --stack {stack}, and run this again. Two engines at work on one"
+        )
+        text += " stack lose resources from its state.\n"
+    return text
 
 
 @contextmanager

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from rehearsal.engine import faults
-from rehearsal.engine.commands import PULUMI, CommandResult, Engine
+from rehearsal.engine.commands import PULUMI, CommandResult, Engine, EngineError
 from rehearsal.engine.faults import Fault, How
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.scenario import recover
 from rehearsal.sweep import EngineState, Thing
-from tools.recovery import UnclearError
+from tools.recovery import Place, UnclearError, settle
+from tools.stack import explain_locks
 
 NETWORK = "gcp:compute/network:Network"
 
@@ -82,3 +84,23 @@ def test_recovery_replaces_no_newer_state(
         recover(engine)
     assert in_clouds(engine.objects()) == in_clouds(EngineState.of(engine.workspace, "gke").things)
     assert engine.preview().ok
+
+
+def test_lock_of_another_machine_ends_recovery_and_is_explained(fork_server: ForkServer, tmp_path: Path) -> None:
+    engine = begun(fork_server, tmp_path / "a")
+    engine.init()
+    kill(engine, "kill-after", NETWORK)
+    state = engine.workspace.folder / "state"
+    (lock,) = (state / ".pulumi" / "locks").rglob("*.json")
+    lock.write_text(json.dumps({**json.loads(lock.read_text()), "hostname": "elsewhere", "pid": 1, "username": "ann"}))
+    before = engine.deployment()
+    with pytest.raises(EngineError) as refused:
+        settle(
+            Place("gke", project="my-project"),
+            lambda *arguments: engine.must(*arguments, stack=True),
+            lambda *arguments: engine.must(*arguments, stack=True).text,
+        )
+    assert engine.deployment() == before
+    said = explain_locks("gke", refused.value.said.text)
+    assert "locked by ann on elsewhere, process 1, since 20" in said
+    assert "bin/pulumi cancel --stack gke" in said

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import socket
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,54 @@ def test_cloud_stack_requires_a_passphrase_of_the_user(clone: Path, monkeypatch:
     file.write_text(f"secretsprovider: gcpkms://x\n{file.read_text()}")
     with pytest.raises(FileNotFoundError, match="no engine"):
         make.Stack("gke").preview()
+
+
+def locked(by: str) -> str:
+    """The engine's error about a lock."""
+    return (
+        "error: the stack is currently locked by 1 lock(s). Either wait for the other process(es) to end or delete the"
+        f" lock file with `pulumi cancel`.\n  gs://b/.pulumi/locks/1.json: created by {by} at 2026-11-23T04:12:42Z"
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "pid", "says"),
+    [
+        ("elsewhere", os.getpid(), "ask there whether"),
+        (socket.gethostname(), os.getpid(), "that process runs; wait"),
+        (socket.gethostname(), 2**22 + 1, "no such process runs on this machine"),
+    ],
+)
+def test_lock_is_explained_and_kept(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], host: str, pid: int, says: str
+) -> None:
+    """A lock of a backend that is no folder, as the engine reports it: only its owner can say that it is stale."""
+    calls = clone / "calls"
+    engine = clone / "engine"
+    engine.write_text(
+        f"#!/bin/sh\necho $1 >> {calls}\ncat >&2 <<'END'\n{locked(f'ann@{host} (pid {pid})')}\nEND\nexit 255"
+    )
+    engine.chmod(0o755)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "gs://b")
+    monkeypatch.setattr(make, "ROOT", clone)
+    monkeypatch.setattr(make, "PULUMI", str(engine))
+    with pytest.raises(make.CommandFailedError):
+        make.Stack("gke").pulumi("up")
+    said = capfd.readouterr().err
+    assert (f"Stack gke is locked by ann on {host}, process {pid}, since 2026-11-23T04:12:42Z: {says}") in said
+    assert "Only if it was killed: bin/pulumi cancel --stack gke" in said
+    assert calls.read_text() == "up\n"
+
+
+def test_lock_of_a_dead_engine_in_a_shared_folder_is_removed(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only if the engine was on this machine."""
+    state = clone / "shared"
+    locks = state / ".pulumi" / "locks" / "organization" / "rdma-ray" / "gke"
+    locks.mkdir(parents=True)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{state}")
+    monkeypatch.setattr(make, "ROOT", clone)
+    monkeypatch.setattr(make, "PULUMI", str(clone / "no engine"))
+    for host, removed in ((socket.gethostname(), True), ("elsewhere", False)):
+        (locks / "1.json").write_text(json.dumps({"pid": 2**22 + 1, "hostname": host}))
+        with pytest.raises(FileNotFoundError, match="no engine") if removed else nullcontext():
+            make.Stack("gke")._release_lock_of_dead_engine()
