@@ -1,8 +1,13 @@
-"""Shortening of a generated name to the length that an API accepts."""
+"""What tells stacks and clones apart: names, cut to the length that an API accepts, and the owner of a stack."""
 
 from __future__ import annotations
 
 import hashlib
+
+OWNER_BYTES = 4
+OWNER = "rdma-ray-owner"
+"""Label and tag with the random id of a stack's state. Names derive from the stack's name alone, so a stack of the same
+name that another clone has in the same account has them, too: `tools.recovery` adopts no resource of another owner."""
 
 
 def shorten(name: str, room: int) -> str:

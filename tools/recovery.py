@@ -6,8 +6,11 @@ drops it if it does not exist. (`pulumi refresh --import-pending-creates` should
 drops all pending creates; see `filterMapPendingCreates` and `SnapshotManager.snap`.)
 
 Most IDs follow from the inputs, since names are fixed. AWS generates the others; the AWS CLI, which every EKS
-stack requires, finds those by two tags: the stack's name, and a name that is unique among resources of its kind
-(`infra.eks.names`). An ambiguous result is an error, because a wrong guess would create a resource twice.
+stack requires, finds those by three tags: the stack's name, its owner, and a name that is unique among resources of
+its kind (`infra.eks.names`). An ambiguous result is an error, because a wrong guess would create a resource twice.
+
+A stack of the same name in another clone has the same names. A resource that one of these IDs leads to is read by a
+preview of `pulumi import`, which changes no state, and only a resource of this stack's owner is added to the state.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 
 import yaml
 
+from infra.naming import OWNER
 from infra.settings.stack_file import read_config
 
 UP = ("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs")
@@ -32,10 +36,15 @@ sends the state's (pulumi-aws #2524)."""
 
 STACK_TAG, NAME_TAG = "rdma-ray-stack", "Name"
 
-_TABLES: Mapping[str, Mapping[str, str]] = yaml.safe_load(Path(__file__).with_name("import_ids.yaml").read_text())
-GOOGLE_IMPORTS, AWS_IMPORTS = _TABLES["google"], _TABLES["aws"]
-FOUND_BY_TAGS = _TABLES["found_by_tags"]
+_TABLES: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("import_ids.yaml").read_text())
+GOOGLE_IMPORTS: Mapping[str, str] = _TABLES["google"]
+AWS_IMPORTS: Mapping[str, str] = _TABLES["aws"]
+FOUND_BY_TAGS: Mapping[str, str] = _TABLES["found_by_tags"]
 """Type of a resource with a generated ID -> service and resource type in its ARN."""
+TOLD_APART_BY: Mapping[str, Sequence[str]] = _TABLES["told_apart_by"]
+"""Type of a resource with a fixed name -> path of the input, and of the output, that another clone's differs in."""
+PARTS = frozenset(_TABLES["parts"])
+"""Types of resources that cannot be another clone's."""
 
 _ONLY_IN_STATE = ("random:", "pulumi:")
 """Type prefixes of resources outside the clouds: random values and the engine's own."""
@@ -50,11 +59,12 @@ class UnclearError(RuntimeError):
 
 @dataclass(frozen=True)
 class PendingCreate:
-    """An unfinished create of an engine: the resource's URN, type and inputs."""
+    """An unfinished create of an engine: the resource's URN, type and inputs, and the URN of its provider."""
 
     urn: str
     type: str
     inputs: Mapping[str, Any]
+    provider: str = ""
 
 
 def import_id(create: PendingCreate, project: str | None) -> str | None:
@@ -68,10 +78,17 @@ def import_id(create: PendingCreate, project: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Tagged:
-    """One resource in AWS: its ARN and its name tag."""
+    """One resource in AWS: its ARN, and its tags for name and owner."""
 
     arn: str
     name: str
+    owner: str
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, Any]) -> Tagged:
+        """Return one item of GetResources."""
+        tags = {tag["Key"]: tag["Value"] for tag in mapping["Tags"]}
+        return cls(mapping["ResourceARN"], tags.get(NAME_TAG, ""), tags.get(OWNER, ""))
 
     @property
     def type(self) -> str:
@@ -106,10 +123,7 @@ def tagged(stack: str, region: str, environment: Mapping[str, str] | None = None
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIST_S
         )
         if done.returncode == 0:
-            return [
-                Tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]}.get(NAME_TAG, ""))
-                for each in json.loads(done.stdout)["ResourceTagMappingList"]
-            ]
+            return [Tagged.of(each) for each in json.loads(done.stdout)["ResourceTagMappingList"]]
         problem = (
             f"It failed:\n{done.stderr.strip()}\nSign in as the user who brings the stack up, with the permission"
             " tag:GetResources, and run this again."
@@ -128,7 +142,7 @@ def tagged(stack: str, region: str, environment: Mapping[str, str] | None = None
 
 
 def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[str]) -> str | None:
-    """Return the import ID of a create from the tagged resources, or None if it was never created.
+    """Return the import ID of a create from the tagged resources of its owner, or None if it was never created.
 
     Args:
         known: IDs in the state. During a replacement it has the old one of two resources with one name.
@@ -137,13 +151,14 @@ def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[
         UnclearError: Several resources match, or the create has no tags.
     """
     tags: Mapping[str, Any] = create.inputs.get("tags") or {}
-    if not (name := tags.get(NAME_TAG)) or STACK_TAG not in tags:
+    if not (name := tags.get(NAME_TAG)) or STACK_TAG not in tags or not (owner := tags.get(OWNER)):
         raise UnclearError(
-            f"An interrupted run was creating {create.urn}, which has no tags to find it by. If AWS has it, delete it;"
-            f" {_REMOVE}"
+            f"An interrupted run was creating {create.urn}, which has no tags {STACK_TAG}, {OWNER} and {NAME_TAG} to"
+            f" find it by. If AWS has it, delete it; {_REMOVE}"
         )
     kind = FOUND_BY_TAGS[create.type]
-    matches = [each for each in resources if each.type == kind and each.name == name and each.id not in known]
+    its = [each for each in resources if (each.type, each.name, each.owner) == (kind, name, owner)]
+    matches = [each for each in its if each.id not in known]
     if len(matches) > 1:
         arns = "\n".join(f"  {each.arn}" for each in matches)
         raise UnclearError(
@@ -196,7 +211,11 @@ def mend_state_folder(state: Path) -> int:
 def pending_creates(deployment: Mapping[str, Any]) -> list[PendingCreate]:
     """Return the unfinished creates of an engine, from `pulumi stack export`."""
     resources = (operation["resource"] for operation in _creates(deployment))
-    return [PendingCreate(each["urn"], each["type"], each.get("inputs") or {}) for each in resources]
+    return [
+        # A provider is written as URN::ID.
+        PendingCreate(each["urn"], each["type"], each.get("inputs") or {}, each.get("provider", "").rpartition("::")[0])
+        for each in resources
+    ]
 
 
 def what_exists(deployment: Mapping[str, Any], place: Place) -> dict[str, str]:
@@ -219,6 +238,84 @@ def what_exists(deployment: Mapping[str, Any], place: Place) -> dict[str, str]:
                 f" {create.type}. If it exists, delete it; {_REMOVE}"
             )
     return ids
+
+
+def own(creates: Sequence[PendingCreate], ids: Mapping[str, str], read: Callable[..., str]) -> dict[str, str]:
+    """Return the `ids` (URN -> import ID) without those that lead to no resource.
+
+    Raises:
+        UnclearError: A resource is another clone's, or cannot be read.
+    """
+    checked = {create.urn: create for create in creates if create.urn in ids and create.type in TOLD_APART_BY}
+    found: dict[str, Mapping[str, Any]] = {}
+    missing: set[str] = set()
+    while unknown := checked.keys() - found.keys() - missing:
+        # A missing resource ends the import, and others may not have been read.
+        live, absent, errors = look_up([(checked[urn], ids[urn]) for urn in sorted(unknown)], read)
+        if not live and not absent:
+            raise UnclearError(
+                "An interrupted run was creating resources. Whether they exist and are this stack's cannot be read:\n"
+                f"{errors}\nNothing was changed. Mend this, and run this again."
+            )
+        found |= live
+        missing |= absent
+    strange = []
+    for urn, outputs in found.items():
+        path = TOLD_APART_BY[checked[urn].type]
+        mine, live_value = value_at(checked[urn].inputs, path[0]), value_at(outputs, path[-1])
+        # Google returns a URL where an input is a path.
+        if not mine or (live_value != mine and not str(live_value).endswith(f"/{mine}")):
+            values = f"its {path[-1]} is {live_value or 'not set'}, this stack's is {mine or 'not set'}"
+            strange.append(f"  {ids[urn]} of {urn}: {values}\n")
+    if strange:
+        raise UnclearError(
+            f"An interrupted run was creating resources whose names are in use by another owner:\n{''.join(strange)}"
+            "A stack of this name in another clone made them, or somebody else. Nothing was changed. Names derive from"
+            f" the stack's name: use another one. To take this stack down, leave each as it is; {_REMOVE}"
+        )
+    return {urn: id_ for urn, id_ in ids.items() if urn not in missing}
+
+
+def look_up(
+    creates: Sequence[tuple[PendingCreate, str]], read: Callable[..., str]
+) -> tuple[dict[str, Mapping[str, Any]], set[str], str]:
+    """Read resources by their import IDs. Return URN -> outputs, the URNs of missing ones, and the engine's errors."""
+    providers = {create.provider: f"provider-{number}" for number, (create, _) in enumerate(creates)}
+    asked = [
+        {"type": create.type, "name": str(number), "id": id_, "provider": providers[create.provider]}
+        for number, (create, id_) in enumerate(creates)
+    ]
+    with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
+        file, log = Path(folder) / "import.json", Path(folder) / "events"
+        names = {name: urn for urn, name in providers.items()}
+        file.write_text(json.dumps({"nameTable": names, "resources": asked}))
+        said = ""
+        try:
+            # Without `--yes` and with `--preview-only`: neither the state nor its lock is touched.
+            read("import", "--preview-only", "--generate-code=false", "--file", str(file), "--event-log", str(log))
+        except RuntimeError as failure:
+            said = str(failure)
+        events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    urns = [create.urn for create, _ in creates]
+    live: dict[str, Mapping[str, Any]] = {}
+    absent: set[str] = set()
+    for event in events:
+        done, problem = event.get("resOutputsEvent"), event.get("diagnosticEvent")
+        if done and done["metadata"]["op"] == "import":
+            live[urns[int(done["metadata"]["urn"].rpartition("::")[2])]] = done["metadata"]["new"]["outputs"]
+        if problem and problem["severity"] == "error":
+            said += problem["message"]
+            if problem.get("urn") and problem["message"].rstrip().endswith("does not exist"):
+                absent.add(urns[int(problem["urn"].rpartition("::")[2])])
+    return live, absent, said
+
+
+def value_at(properties: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path, or None."""
+    value: Any = properties
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def to_be_read(deployment: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
@@ -251,7 +348,8 @@ def settle(place: Place, pulumi: Callable[..., object], read: Callable[..., str]
     """
     exported = json.loads(read("stack", "export"))
     creates = pending_creates(exported["deployment"])
-    deployment = to_be_read(exported["deployment"], what_exists(exported["deployment"], place))
+    ids = own(creates, what_exists(exported["deployment"], place), read)
+    deployment = to_be_read(exported["deployment"], ids)
     if creates:
         with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
             file = Path(folder) / "state.json"

@@ -42,7 +42,7 @@ RDMA_RAY = str(ROOT / "bin" / "rdma-ray")
 # After SIGINT, the engine finishes its current operation, such as the start of a local node or a cloud's cluster.
 _LOCAL_GRACE_S, _CLOUD_GRACE_S = 150.0, 7200.0
 # A lock in the engine's error (pulumi 3.259.0: pkg/backend/diy/lock.go, checkForLock).
-_LOCK = re.compile(r": created by (\S+)@(\S+) \(pid (\d+)\) at (\S+)")
+_LOCK = re.compile(r": created by (\S+)@(\S+) \(pid (\d+)\) at ([\dT:Z+-]+)")
 
 
 class Interrupted(BaseException):

@@ -90,7 +90,6 @@ def gpu_template(
 
 
 def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **inputs: Any) -> ec2.LaunchTemplate:
-    tags = names.tags(group)
     return ec2.LaunchTemplate(
         name,
         name=names.named(group),
@@ -115,9 +114,10 @@ def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **i
             "http_put_response_hop_limit": METADATA_HOPS,
         },
         tag_specifications=[
-            {"resource_type": kind, "tags": tags} for kind in ("instance", "volume", "network-interface")
+            {"resource_type": kind, "tags": names.node_tags(group)}
+            for kind in ("instance", "volume", "network-interface")
         ],
-        tags=tags,
+        tags=names.tags(group),
         opts=opts,
         **inputs,
     )

@@ -7,9 +7,14 @@ Resources that have a generated id instead (VPC, subnets) carry the stack's name
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from infra.catalog.aws import NODE_GROUP_LABEL
-from infra.naming import shorten
+from infra.naming import OWNER, shorten
+
+if TYPE_CHECKING:
+    # `infra.plan` needs no SDK.
+    import pulumi
 
 MAX_ROLE_NAME = 64
 """Characters of an IAM role's name (IAM docs, quotas; unverified, 2026-11)."""
@@ -28,6 +33,7 @@ class EksNames:
 
     stack: str
     region: str
+    owner: pulumi.Input[str] = ""
 
     def named(self, purpose: str) -> str:
         """Return the name of a resource, by its purpose in the stack."""
@@ -41,10 +47,17 @@ class EksNames:
         """Return the name under which a VPC endpoint finds an AWS service."""
         return f"com.amazonaws.{self.region}.{service}"
 
-    def tags(self, name: str | None = None) -> dict[str, str]:
-        """Return the tags of a resource: the stack, for the bill, and the name that the console shows.
+    def node_tags(self, name: str) -> dict[str, str]:
+        """Return the tags of a group's machines: the stack, for the bill, and the name that the console shows.
+
+        They have no owner: a change would be a new version of the launch template, which replaces the nodes.
+        """
+        return {"rdma-ray-stack": self.stack, "Name": self.named(name)}
+
+    def tags(self, name: str | None = None) -> dict[str, pulumi.Input[str]]:
+        """Return the tags of a resource: the stack, its owner, and the name that the console shows.
 
         Names are unique among the stack's resources of a kind: after a crash of the engine, `make up` finds a resource
-        by both tags (`tools.recovery`).
+        by these tags (`tools.recovery`).
         """
-        return {"rdma-ray-stack": self.stack, "Name": self.named(name) if name else self.stack}
+        return {"rdma-ray-stack": self.stack, OWNER: self.owner, "Name": self.named(name) if name else self.stack}

@@ -98,7 +98,7 @@ def rules_between(
 
 def https_rule(
     name: str,
-    tags: dict[str, str],
+    tags: dict[str, pulumi.Input[str]],
     description: str,
     opts: ResourceOptions,
     *,

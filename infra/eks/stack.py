@@ -11,6 +11,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as kubernetes
+import pulumi_random as random
 from pulumi import ResourceOptions
 
 from infra.catalog.aws import zone_region
@@ -28,6 +29,7 @@ from infra.eks.storage import SharedFileSystem, SharedVolume, fsx_folder
 from infra.kubernetes.operators import install_operators
 from infra.kubernetes.pods import NAMESPACE, RayArgs, ray_accounts
 from infra.kubernetes.workload import Workload
+from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import EksSettings, Problem, SettingsError
 
@@ -89,6 +91,7 @@ class EksStack(pulumi.ComponentResource):
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:eks:EksStack", names.stack, {}, ResourceOptions(protect=settings.protect))
         own, storage, mirror = ResourceOptions(parent=self), settings.storage, settings.access.image_mirror
+        names = replace(names, owner=random.RandomId("owner", byte_length=OWNER_BYTES, opts=own).hex)
 
         network = ClusterNetwork("cluster", settings, names, own)
         if settings.hardening:

@@ -28,6 +28,7 @@ from infra.catalog.machines import GKE_CATALOG
 from infra.gke.network import ClusterNetwork
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
 from infra.kubernetes import resources
+from infra.naming import OWNER
 from infra.settings import GkeSettings
 
 CONTROL_PLANE = ("APISERVER", "CONTROLLER_MANAGER", "SCHEDULER")
@@ -62,6 +63,7 @@ class GkeCluster(pulumi.ComponentResource):
             f"{name}-nodes",
             account_id=site.node_account,
             display_name=f"Nodes of GKE cluster {site.stack}",
+            description=site.description,
             opts=own,
         )
         self.roles = [
@@ -99,7 +101,8 @@ class GkeCluster(pulumi.ComponentResource):
             # RDMA does not leave a zone; a regional control plane still survives the loss of one.
             node_locations=[site.zone],
             deletion_protection=settings.protect,
-            resource_labels=site.labels,
+            # Nodes have no owner label: a change would update the pools of existing stacks.
+            resource_labels={**site.labels, OWNER: site.owner},
             # Version and upgrades
             min_master_version=versions.apply(partial(_choose_version, location=site.region, minimum=minimum)),
             release_channel={"channel": CHANNEL},

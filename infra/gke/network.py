@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
+from typing import Any
 
 import pulumi
 import pulumi_gcp as gcp
@@ -50,9 +51,7 @@ class ClusterNetwork(pulumi.ComponentResource):
     ) -> None:
         super().__init__("rdma-ray:gke:ClusterNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
-        network = gcp.compute.Network(
-            name, name=site.stack, auto_create_subnetworks=False, mtu=MTU, routing_mode="REGIONAL", opts=own
-        )
+        network = _network(name, site, site.stack, own, routing_mode="REGIONAL")
         ranges = {PODS_RANGE: addresses.pods, SERVICES_RANGE: addresses.services}
         subnet = gcp.compute.Subnetwork(
             name,
@@ -87,6 +86,17 @@ class ClusterNetwork(pulumi.ComponentResource):
         self.register_outputs({"network": self.network, "subnet": self.subnet})
 
 
+def _network(name: str, site: Site, own_name: str, opts: ResourceOptions, **inputs: Any) -> gcp.compute.Network:
+    # A network has no labels, and its description is immutable (google-beta 2026-08-21: forceNew): without the ignore,
+    # stacks that are older than this input would replace their networks. Subnets, routers and firewall rules need no
+    # description: they name their network.
+    kept = ResourceOptions.merge(opts, ResourceOptions(ignore_changes=["description"]))
+    text = site.description
+    return gcp.compute.Network(
+        name, name=own_name, description=text, auto_create_subnetworks=False, mtu=MTU, opts=kept, **inputs
+    )
+
+
 def _subnet(
     name: str, site: Site, purpose: str, network: gcp.compute.Network, cidr: IPv4Network, opts: ResourceOptions
 ) -> gcp.compute.Subnetwork:
@@ -104,7 +114,7 @@ class GvnicNetwork(pulumi.ComponentResource):
     def __init__(self, name: str, site: Site, cidr: IPv4Network, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:GvnicNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
-        network = gcp.compute.Network(name, name=site.named("gvnic"), auto_create_subnetworks=False, mtu=MTU, opts=own)
+        network = _network(name, site, site.named("gvnic"), own)
         subnet = _subnet(name, site, GVNIC_NETWORK, network, cidr, own)
         gcp.compute.Firewall(
             name,
@@ -136,14 +146,13 @@ class RdmaNetwork(pulumi.ComponentResource):
     ) -> None:
         super().__init__("rdma-ray:gke:RdmaNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
-        network = gcp.compute.Network(
+        network = _network(
             name,
-            name=site.named("rdma"),
-            auto_create_subnetworks=False,
-            mtu=MTU,
+            site,
+            site.named("rdma"),
+            own,
             # The API rejects a path without the project as malformed (cloud-image-tests PR #537, read 2026-08).
             network_profile=f"projects/{site.project}/global/networkProfiles/{site.zone}-{profile}",
-            opts=own,
         )
         subnets = [
             _subnet(f"{name}-{nic}", site, rdma_network(nic), network, cidr, own) for nic, cidr in enumerate(cidrs)

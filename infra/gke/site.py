@@ -1,16 +1,18 @@
-"""Location, resource names and minimum GKE version of a Google Cloud stack. Imports no SDK.
+"""Location, resource names, owner and minimum GKE version of a Google Cloud stack.
 
 Every resource has a fixed name that is derived from the stack's name: the next run finds it after an interruption, and
-no other stack uses it.
+no other stack of the same state uses it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pulumi
+
 from infra.catalog.gcp import CHANNEL, version_key
 from infra.catalog.machines import GkeMachine
-from infra.naming import shorten
+from infra.naming import OWNER, shorten
 from infra.settings import GkeSettings
 
 ACCOUNT_ID_ROOM = 30
@@ -27,6 +29,7 @@ class Site:
     stack: str
     project: str = ""
     zone: str = ""
+    owner: pulumi.Input[str] = ""
 
     @property
     def region(self) -> str:
@@ -37,6 +40,11 @@ class Site:
     def labels(self) -> dict[str, str]:
         """Labels of cluster and machines, for the bill."""
         return {"rdma-ray-stack": self.stack}
+
+    @property
+    def description(self) -> pulumi.Output[str]:
+        """Description with the owner, for resources that have no labels and do not depend on one that names it."""
+        return pulumi.Output.concat(f"rdma-ray stack {self.stack}, {OWNER} ", self.owner)
 
     def named(self, purpose: str) -> str:
         """Return the name of a resource. Cluster, its network and its subnet have the stack's name."""

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as kubernetes
+import pulumi_random as random
 from pulumi import ResourceOptions
 
 from infra.addresses import gke_addresses
@@ -31,6 +32,7 @@ from infra.gke.storage import BucketAccess, gcs_folder
 from infra.kubernetes.operators import install_operators
 from infra.kubernetes.pods import RayArgs, ray_accounts
 from infra.kubernetes.workload import Workload
+from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
 
@@ -89,7 +91,8 @@ class GkeStack(pulumi.ComponentResource):
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
         own, machine = ResourceOptions(parent=self), GKE_CATALOG[settings.nodes.machine]
-        self.site = site = Site(name, str(gcp.config.project), settings.location)
+        owner = random.RandomId("owner", byte_length=OWNER_BYTES, opts=own).hex
+        self.site = site = Site(name, str(gcp.config.project), settings.location, owner)
         addresses = gke_addresses(IPv4Network(settings.network.base_range), settings.nodes.max, machine.nics)
         plane = addresses.control_plane
         network = ClusterNetwork("cluster", site, addresses, own, flow_logs=settings.hardening)

@@ -105,7 +105,9 @@ class Engine:
         with self.cloud_state.transaction() as state:
             state.set("command", name)
         # The workspace has the plugins. Otherwise a real language host would look for the real ones.
-        here = ["--skip-plugin-pre-install"] if arguments[0] in ("up", "preview", "refresh", "destroy") else []
+        here = (
+            ["--skip-plugin-pre-install"] if arguments[0] in ("up", "preview", "refresh", "destroy", "import") else []
+        )
         command = [str(PULUMI), *arguments, *here, "--non-interactive", *(["--stack", self.stack] if stack else [])]
         # JSON output must not contain warnings.
         apart = arguments[0] == "stack" or "--json" in arguments

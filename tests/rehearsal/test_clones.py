@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,91 @@ def test_lock_of_another_machine_ends_recovery_and_is_explained(fork_server: For
     said = explain_locks("gke", refused.value.said.text)
     assert "locked by ann on elsewhere, process 1, since 20" in said
     assert "bin/pulumi cancel --stack gke" in said
+
+
+@pytest.fixture(scope="module")
+def clones(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Engine, Engine]]:
+    """A stack that clone A has brought up, and clone B's stack of the same name, with the same clouds and no state."""
+    made: dict[str, tuple[Engine, Engine]] = {}
+
+    def of(stack: str) -> tuple[Engine, Engine]:
+        if stack not in made:
+            folder = tmp_path_factory.mktemp("clones")
+            a, b = begun(fork_server, folder / "a", stack), begun(fork_server, folder / "b", stack)
+            a.init()
+            assert a.up().ok
+            (folder / "b" / "clouds.sqlite").unlink()
+            (folder / "b" / "clouds.sqlite").symlink_to(folder / "a" / "clouds.sqlite")
+            with b.cloud_state.transaction() as state:
+                state.set("clone", 2)
+            shutil.copy(folder / "a" / "clouds.sqlite", folder / "clouds.sqlite")
+            made[stack] = a, b
+        a, b = made[stack]
+        shutil.copy(a.workspace.folder.parent / "clouds.sqlite", a.workspace.cloud_state)
+        shutil.rmtree(b.workspace.folder / "state")
+        (b.workspace.folder / "state").mkdir()
+        b.init()
+        return a, b
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("stack", "type_", "adopted"),
+    [
+        ("gke", NETWORK, "projects/my-project/global/networks/gke"),
+        ("gke", "gcp:serviceaccount/account:Account", "gke-nodes@my-project.iam.gserviceaccount.com"),
+        ("eks", "aws:iam/role:Role", "eks-us-east-2-"),
+        ("eks", "aws:cloudwatch/logGroup:LogGroup", "/aws/eks/eks/cluster"),
+    ],
+)
+def test_recovery_adopts_nothing_of_another_clone(
+    clones: Callable[[str], tuple[Engine, Engine]], stack: str, type_: str, adopted: str
+) -> None:
+    """Its engine was killed during the create of something that clone A has, before the cloud could refuse it."""
+    a, b = clones(stack)
+    as_theirs = in_clouds(a.objects())
+    kill(b, "kill-before", type_)
+    before = b.deployment()
+    with pytest.raises(UnclearError, match=f"(?s)another owner.*{adopted}.* of "):
+        recover(b)
+    assert b.deployment()["resources"] == before["resources"]
+    assert not EngineState.of(b.workspace, stack).things & as_theirs
+    # As the message says: remove it from the pending operations, and take the stack down.
+    b.must("config", "set", "rdma-ray:protect", "false", stack=True)
+    state = b.exported()
+    state["deployment"] = {**state["deployment"], "pending_operations": []}
+    (b.workspace.folder / "edited.json").write_text(json.dumps(state))
+    b.must("stack", "import", "--file", str(b.workspace.folder / "edited.json"), stack=True)
+    b.must("state", "unprotect", "--all", "--yes", stack=True)
+    assert b.destroy().ok
+    assert as_theirs <= b.objects()
+    assert a.preview().ok
+
+
+def test_resources_with_generated_ids_of_another_clone_are_not_adopted(
+    clones: Callable[[str], tuple[Engine, Engine]],
+) -> None:
+    """AWS allows a second VPC with the same name: recovery creates clone B's own, and `destroy` ends no other."""
+    a, b = clones("eks")
+    as_theirs = in_clouds(a.objects())
+    kill(b, "kill-before", "aws:ec2/vpc:Vpc")
+    recover(b)
+    assert not EngineState.of(b.workspace, "eks").things & as_theirs
+    said = b.up()
+    assert not said.ok
+    assert "'eks-us-east-2-nodes' already exists" in said.text
+    assert not EngineState.of(b.workspace, "eks").things & as_theirs
+    b.must("state", "unprotect", "--all", "--yes", stack=True)
+    assert b.destroy().ok
+    assert as_theirs <= b.objects()
+    assert a.preview().ok
+
+
+def test_second_clone_fails_with_names_in_use(clones: Callable[[str], tuple[Engine, Engine]]) -> None:
+    a, b = clones("gke")
+    as_theirs = in_clouds(a.objects())
+    said = b.up()
+    assert not said.ok
+    assert "already exists" in said.text
+    assert in_clouds(a.objects()) == as_theirs

@@ -62,7 +62,7 @@ def test_recovery_finds_every_resource(rehearse: Rehearse, stack: str, tmp_path:
         for node in nodes:
             view.put(node.type, node.id, dict(node.outputs))
         tags = resources(view, place.region or "", STACK_TAG, stack)
-    listed = [Tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]}["Name"]) for each in tags]
+    listed = [Tagged.of(each) for each in tags]
     for node in nodes:
         create = PendingCreate(node.urn, node.type, node.inputs)
         written = found(create, listed, ()) if node.type in FOUND_BY_TAGS else import_id(create, place.project)

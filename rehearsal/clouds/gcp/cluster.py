@@ -34,6 +34,8 @@ def compute_cluster(call: Call) -> Json:
         "network": call.inputs.get("network", network),
         "subnetwork": call.inputs.get("subnetwork", subnetwork),
         "selfLink": f"https://container.googleapis.com/v1/{call.id}",
+        # All labels; an import reads no others (provider: resource_container_cluster.go, SetLabels).
+        "effectiveLabels": call.now.get("resourceLabels") or {},
         **_versions(call),
         **_endpoints(call, location),
         **kept(

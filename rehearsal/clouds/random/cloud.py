@@ -1,11 +1,13 @@
-"""Simulated pulumi-random: a password is generated once and kept in the state."""
+"""Simulated pulumi-random: a password and an id are generated once and kept in the state."""
 
 from __future__ import annotations
 
 import secrets
 import string
+from collections.abc import Callable
 
 from rehearsal.engine.kind import Call, Cloud, Json, Kind
+from rehearsal.engine.values import digest
 
 _ARGUMENTS = frozenset({"length", "special", "lower", "upper", "number", "numeric", "keepers", "overrideSpecial"})
 
@@ -18,15 +20,20 @@ def _password(call: Call) -> Json:
     return {"result": result, "bcryptHash": f"$2a$10${secrets.token_hex(20)}"}
 
 
-CLOUD = Cloud(
-    package="random",
-    kinds={
-        "random:index/randomPassword:RandomPassword": Kind(
-            type="random:index/randomPassword:RandomPassword",
-            identify=lambda _inputs, _config: "none",
-            compute=_password,
-            replace_on=_ARGUMENTS,
-            remembered=False,
-        )
-    },
+def _id(call: Call) -> Json:
+    """Return the id of a clone. It is the same in every rehearsal, but for a second clone that a test sets up."""
+    return {"hex": digest(f"clone {call.state.setting('clone', 1)}", 2 * int(call.inputs["byteLength"]))}
+
+
+def _kind(name: str, compute: Callable[[Call], Json], arguments: frozenset[str]) -> Kind:
+    type_ = f"random:index/{name[0].lower()}{name[1:]}:{name}"
+    return Kind(
+        type=type_, identify=lambda _inputs, _config: "none", compute=compute, replace_on=arguments, remembered=False
+    )
+
+
+_KINDS = (
+    _kind("RandomPassword", _password, _ARGUMENTS),
+    _kind("RandomId", _id, frozenset({"byteLength", "keepers", "prefix"})),
 )
+CLOUD = Cloud(package="random", kinds={kind.type: kind for kind in _KINDS})

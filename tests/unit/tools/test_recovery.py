@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from tools.recovery import (
     AWS_IMPORTS,
     FOUND_BY_TAGS,
     GOOGLE_IMPORTS,
+    PARTS,
+    TOLD_APART_BY,
     PendingCreate,
     Place,
     Tagged,
@@ -32,7 +36,9 @@ PLACE = Place("gke", project=PROJECT)
 VPC, KEY = "aws:ec2/vpc:Vpc", "aws:kms/key:Key"
 VPC_ARN, OTHER_VPC_ARN = (f"arn:aws:ec2:us-east-2:123456789012:vpc/vpc-{number}" for number in (1, 2))
 KEY_ARN = "arn:aws:kms:us-east-2:123456789012:key/12-34"
-TAGS = {"rdma-ray-stack": "eks", "Name": "eks-x"}
+TAGS = {"rdma-ray-stack": "eks", "rdma-ray-owner": "0a1b", "Name": "eks-x"}
+NETWORK, NETWORK_ID = "gcp:compute/network:Network", "projects/p1/global/networks/gke"
+OURS = {"name": "gke", "description": "owner 0a1b"}
 RANDOM = "random:index/randomPassword:RandomPassword"
 
 
@@ -49,11 +55,12 @@ def exported(*operations: dict[str, Any]) -> dict[str, Any]:
 
 
 class Pulumi:
-    """An engine without a cloud: it exports a state, imports one, and records its commands."""
+    """An engine that exports a state, imports one, and records its commands. `cloud` has outputs by import ID."""
 
-    def __init__(self, state: dict[str, Any]) -> None:
+    def __init__(self, state: dict[str, Any], cloud: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> None:
         self.commands: list[tuple[str, ...]] = []
         self.state = state
+        self.cloud = cloud
 
     def __call__(self, *arguments: str) -> None:
         self.commands.append(arguments)
@@ -61,8 +68,21 @@ class Pulumi:
             self.state = json.loads(Path(arguments[3]).read_text())
 
     def read(self, *arguments: str) -> str:
-        assert arguments == ("stack", "export")
-        return json.dumps(self.state)
+        if arguments == ("stack", "export"):
+            return json.dumps(self.state)
+        assert arguments[:2] == ("import", "--preview-only")
+        file, log = (Path(arguments[arguments.index(option) + 1]) for option in ("--file", "--event-log"))
+        events: list[dict[str, Any]] = []
+        for asked in json.loads(file.read_text())["resources"]:
+            urn = f"urn:pulumi:gke::rdma-ray::{asked['type']}::{asked['name']}"
+            if asked["id"] not in self.cloud:
+                problem = {"urn": urn, "severity": "error", "message": f"resource '{asked['id']}' does not exist\n"}
+                log.write_text(json.dumps({"diagnosticEvent": problem}))
+                raise RuntimeError("import failed")
+            found = {"op": "import", "urn": urn, "new": {"outputs": self.cloud[asked["id"]]}}
+            events.append({"resOutputsEvent": {"metadata": found}})
+        log.write_text("\n".join(map(json.dumps, events)))
+        return ""
 
     def settle(self, place: Place = PLACE) -> int:
         return settle(place, self, self.read)
@@ -71,6 +91,7 @@ class Pulumi:
 def test_every_kind_of_the_clouds_can_be_imported() -> None:
     """tests/rehearsal/test_cloud_stacks.py imports those of the stack files."""
     assert set(GOOGLE_IMPORTS) == set(cloud("gcp").kinds)
+    assert sorted([*TOLD_APART_BY, *PARTS]) == sorted([*GOOGLE_IMPORTS, *AWS_IMPORTS])
     # Reservations are given to a stack, which makes none.
     given = {"aws:ec2/capacityReservation:CapacityReservation"}
     assert AWS_IMPORTS.keys() | FOUND_BY_TAGS.keys() | given == set(cloud("aws").kinds)
@@ -116,8 +137,8 @@ def test_other_pending_operations_stay() -> None:
 
 
 def test_settle_refreshes_only_pending_creates() -> None:
-    network, password = operation("gcp:compute/network:Network", {"name": "gke"}), operation(RANDOM, {"length": 32})
-    pulumi = Pulumi(exported(network, password))
+    network, password = operation(NETWORK, OURS), operation(RANDOM, {"length": 32})
+    pulumi = Pulumi(exported(network, password), {NETWORK_ID: OURS})
     assert pulumi.settle() == 2
     assert pulumi.state["version"] == 3
     assert [each["type"] for each in pulumi.state["deployment"]["resources"]] == [
@@ -129,6 +150,53 @@ def test_settle_refreshes_only_pending_creates() -> None:
     assert refresh[refresh.index("--target") + 1 :] == (network["resource"]["urn"],)
 
 
+def test_missing_resources_are_dropped_and_the_others_read() -> None:
+    """A missing one ends the engine's import before it has read the others."""
+    operations = [operation(NETWORK, {**OURS, "name": name}) for name in ("a", "gke", "z")]
+    pulumi = Pulumi(exported(*operations), {NETWORK_ID: OURS})
+    assert pulumi.settle() == 3
+    assert [each.get("id") for each in pulumi.state["deployment"]["resources"]] == [None, NETWORK_ID]
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs", "outputs"),
+    [
+        (NETWORK, OURS, {"description": "owner 2c3d"}),
+        (NETWORK, OURS, {}),
+        # An engine of an older version, whose stacks had no owner.
+        (NETWORK, {"name": "gke"}, {"description": ""}),
+        ("gcp:compute/firewall:Firewall", {"name": "gke", "network": "p/n/gke"}, {"network": "https://g/p/n/x-gke"}),
+        (
+            "gcp:container/cluster:Cluster",
+            {"name": "gke", "location": "us", "resourceLabels": TAGS},
+            {"resourceLabels": TAGS, "effectiveLabels": {"rdma-ray-owner": "2c3d"}},
+        ),
+        ("aws:eks/cluster:Cluster", {"name": "eks", "tags": TAGS}, {"tags": {**TAGS, "rdma-ray-owner": "2c3d"}}),
+        ("aws:kms/alias:Alias", {"name": "alias/x", "targetKeyId": "1"}, {"targetKeyId": "2"}),
+    ],
+)
+def test_resource_of_another_clone_is_not_adopted(type_: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    made = operation(type_, inputs)
+    id_ = str(import_id(PendingCreate("urn", type_, inputs), PROJECT))
+    pulumi = Pulumi(exported(made), {id_: outputs})
+    with pytest.raises(UnclearError, match=f"(?s)another owner.*{id_} of .*Nothing was changed"):
+        pulumi.settle()
+    assert pulumi.commands == []
+
+
+def test_unreadable_resource_is_unclear() -> None:
+    pulumi = Pulumi(exported(operation(NETWORK, OURS)))
+
+    def denied(*arguments: str) -> str:
+        if arguments[0] == "import":
+            raise RuntimeError("403: permission denied")
+        return pulumi.read(*arguments)
+
+    with pytest.raises(UnclearError, match=r"(?s)403: permission denied.*Nothing was changed"):
+        settle(PLACE, pulumi, denied)
+    assert pulumi.commands == []
+
+
 def test_random_value_is_dropped_without_a_refresh() -> None:
     pulumi = Pulumi(exported(operation(RANDOM, {"length": 32})))
     assert pulumi.settle() == 1
@@ -138,8 +206,7 @@ def test_random_value_is_dropped_without_a_refresh() -> None:
 
 def test_interrupted_settle_continues() -> None:
     """Between the import and the refresh: nothing is pending, and nothing has been read."""
-    network = operation("gcp:compute/network:Network", {"name": "gke"})
-    pulumi = Pulumi(exported(network))
+    pulumi = Pulumi(exported(operation(NETWORK, OURS)), {NETWORK_ID: OURS})
     pulumi.settle()
     again = Pulumi(pulumi.state)
     assert again.settle() == 1
@@ -178,8 +245,8 @@ def create(**inputs: Any) -> PendingCreate:
 
 def test_resource_of_the_same_kind_and_name_that_the_state_lacks_is_found() -> None:
     """While a resource is replaced there are two, and the state has the old one."""
-    others = [Tagged(VPC_ARN, "eks-y"), Tagged(KEY_ARN, "eks-x")]
-    twice = [*others, Tagged(VPC_ARN, "eks-x"), Tagged(OTHER_VPC_ARN, "eks-x")]
+    others = [Tagged(VPC_ARN, "eks-y", "0a1b"), Tagged(KEY_ARN, "eks-x", "0a1b"), Tagged(VPC_ARN, "eks-x", "another")]
+    twice = [*others, Tagged(VPC_ARN, "eks-x", "0a1b"), Tagged(OTHER_VPC_ARN, "eks-x", "0a1b")]
     assert found(create(), others, known=()) is None
     assert found(create(), twice, known={"vpc-1"}) == "vpc-2"
     assert found(create(), twice, known={"vpc-1", "vpc-2"}) is None
@@ -187,10 +254,10 @@ def test_resource_of_the_same_kind_and_name_that_the_state_lacks_is_found() -> N
         found(create(), twice, known=())
 
 
-@pytest.mark.parametrize("tags", [None, {}, {"Name": "eks-x"}, {"rdma-ray-stack": "eks"}])
-def test_create_without_tags_is_unclear(tags: dict[str, str] | None) -> None:
-    with pytest.raises(UnclearError, match="no tags to find it by"):
-        found(create(tags=tags), [Tagged(VPC_ARN, "eks-x")], known=())
+@pytest.mark.parametrize("missing", [TAGS.keys(), *([key] for key in TAGS)], ids=str)
+def test_create_without_tags_is_unclear(missing: Collection[str]) -> None:
+    with pytest.raises(UnclearError, match="to find it by"):
+        found(create(tags={key: TAGS[key] for key in TAGS if key not in missing}), [], known=())
 
 
 @pytest.mark.parametrize(
@@ -225,8 +292,8 @@ def test_existing_resources_are_read_and_others_dropped(tmp_path: Path) -> None:
 
 
 def test_resource_with_a_fixed_name_needs_no_listing(tmp_path: Path) -> None:
-    cluster = operation("aws:eks/cluster:Cluster", {"name": "eks"})
+    cluster = operation("aws:eks/cluster:Cluster", {"name": "eks", "tags": TAGS})
     nowhere = Place("eks", region="us-east-2", environment={"PATH": str(tmp_path)})
-    pulumi = Pulumi(exported(cluster))
+    pulumi = Pulumi(exported(cluster), {"eks": {"tags": TAGS}})
     assert pulumi.settle(nowhere) == 1
     assert pulumi.state["deployment"]["resources"][-1]["id"] == "eks"
