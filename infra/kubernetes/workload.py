@@ -21,7 +21,6 @@ from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
     COMPONENTS,
     DASHBOARD_PORT,
-    HEAD_ACCOUNT,
     INDEXED_JOB_POD,
     KUBERAY_LABELS,
     KUBERAY_NAMESPACE,

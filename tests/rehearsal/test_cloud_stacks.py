@@ -121,8 +121,8 @@ def test_upgrade_from_other_version_is_rehearsed(fork_server: ForkServer, tmp_pa
     outcome = Scenario(request, Workspace(tmp_path / "rehearsal", fork_server.bin), lambda _name, _phase: None).run()
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     changed = {op: {change.name for change in outcome.changes if change.op == op} for op in ("update", "delete")}
-    # The program changes the log of the NAT; the stack file, the limit of the pool and who may reach the head.
-    assert changed["update"] == {"cluster", "pool-gpu", "ray-head"}
+    # The program changes the log of the NAT; the stack file, the limit of the pool.
+    assert changed["update"] == {"cluster", "pool-gpu"}
     # The label of the queue is immutable in effect.
     assert [change.name for change in outcome.changes if change.op == "replace"] == ["ray"]
     assert {"kueue", "queue-cluster-queue", "queue-flavor-gpu", "ray-queue"} <= changed["delete"]
