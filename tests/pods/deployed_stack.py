@@ -17,7 +17,7 @@ from typing import Any
 import requests
 from pydantic import SecretStr
 
-from infra.catalog.pins import GKE_NETWORK_API
+from infra.catalog.pins import GKE_NETWORK_API, POD_MONITORING_API
 from infra.kubernetes.pods import NAMESPACE
 from rehearsal.cluster.scaling import CPUS, Scale, pods, scaled
 from tests.kubernetes import stack_objects
@@ -33,6 +33,7 @@ RAY = Path(sys.executable).with_name("ray")
 RDMA_RAY = Path(__file__).resolve().parents[2] / "bin" / "rdma-ray"
 LEFT_OUT = {
     GKE_NETWORK_API: "GKE's own networks, which need GKE's webhook and its second NICs",
+    POD_MONITORING_API: "GKE's collectors find Ray's metrics by it",
     "apps/v1 DaemonSet": "its image is Google's, and installs gIB; a folder of the node replaces what it installs",
     "storage.k8s.io/v1": "a driver of the cloud's",
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from infra.kubernetes.pods import NAMESPACE
 from tests.pods.conftest import RAY_IMAGES
 from tests.pods.pod_cluster import PodCluster, run_to_end
 from tests.pods.user_cluster import BEFORE, prepare, prepared, proxied
@@ -25,6 +26,16 @@ SHAPE = NodeShape(
     extended={"rdma-ray.local/tried": 8},
     host_files={"/var/lib/rdma-ray-tried/bin/say.sh": "echo FOUND\n", "/var/lib/rdma-ray-tried/empty": None},
 )
+
+
+@pytest.fixture(autouse=True)
+def no_stack(pod_cluster: PodCluster) -> None:
+    """Delete the namespace with the role of our operator. The next stack creates both again."""
+    if pod_cluster.cluster is None:
+        pytest.skip("not run: this is that way")
+    api = pod_cluster.api
+    api.delete("v1", "Namespace", NAMESPACE)
+    api.until("its namespace to be gone", lambda: api.get("v1", "Namespace", NAMESPACE) is None, 120)
 
 
 def state(pod_cluster: PodCluster) -> dict[str, Any]:
@@ -56,8 +67,7 @@ def use(found: PodCluster) -> tuple[str, str]:
 def test_node_is_prepared_and_restored(pod_cluster: PodCluster) -> None:
     """A pod uses everything that the node was given; afterwards labels, taints, amounts and files are restored, also
     those of a run that was killed before it could restore them."""
-    if pod_cluster.cluster is None:
-        pytest.skip("not run: this is that way")
+    assert pod_cluster.cluster is not None
     before = state(pod_cluster)
     with proxied(pod_cluster.kubeconfig) as api:
         node = api.get("v1", "Node", pod_cluster.nodes["system-0"])
@@ -76,8 +86,6 @@ def test_node_is_prepared_and_restored(pod_cluster: PodCluster) -> None:
 
 def test_unsuitable_cluster_is_explained(pod_cluster: PodCluster, tmp_path: Path) -> None:
     """Too few nodes, a missing image, an invalid kubeconfig: each message names the problem and the fix."""
-    if pod_cluster.cluster is None:
-        pytest.skip("not run: this is that way")
     few = {str(number): NodeShape() for number in range(9)}
     for shapes, images, why in (
         (few, RAY_IMAGES, "take any pod: 1; 9 are needed"),
