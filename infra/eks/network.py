@@ -187,7 +187,7 @@ def flow_log_rights(names: EksNames) -> list[dict[str, Any]]:
     Source: terraform-aws-modules/terraform-aws-vpc: vpc-flow-logs.tf, read 2026-11.
     """
     verbs = ("CreateLogStream", "DescribeLogGroups", "DescribeLogStreams", "PutLogEvents")
-    group = f"arn:{names.partition}:logs:{names.region}:*:log-group:{names.named(FLOW_LOGS)}:*"
+    group = f"arn:aws:logs:{names.region}:*:log-group:{names.named(FLOW_LOGS)}:*"
     return [{"Effect": "Allow", "Action": [f"logs:{verb}" for verb in verbs], "Resource": group}]
 
 

@@ -64,6 +64,7 @@ class GpuPools(pulumi.ComponentResource):
             self._policy = compute.ResourcePolicy(
                 f"{name}-placement",
                 name=site.named("gpu"),
+                description=site.description,
                 region=site.region,
                 workload_policy={"type": "HIGH_THROUGHPUT"},
                 opts=ResourceOptions(parent=self),

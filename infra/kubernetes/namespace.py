@@ -32,12 +32,12 @@ class RayNamespace(pulumi.ComponentResource):
     def __init__(self, name: str, pod: GpuPod, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:kubernetes:Namespace", name, {}, opts)
         policy = admission_policy(pod)
-        level = {} if policy else {"labels": {ENFORCE: "baseline"}}
+        labels = {} if policy else {ENFORCE: "baseline"}
         # Until 2026-11 it was a child of the workload; without aliases, the next `up` would replace it.
         types = [f"rdma-ray:kubernetes:{component}" for component in COMPONENTS.values()]
         namespace = core.v1.Namespace(
             name,
-            metadata={"name": NAMESPACE, **level},
+            metadata={"name": NAMESPACE, "labels": labels} if labels else {"name": NAMESPACE},
             opts=ResourceOptions(
                 parent=self, aliases=[Alias(parent=pulumi.create_urn(name, type_, opts.parent)) for type_ in types]
             ),

@@ -53,7 +53,7 @@ def compute_node_group(call: Call) -> Json:
         _create_entry(call, cluster)
     mark = f"{digest(call.id)}-{digest(call.id, 4)}-{digest(call.id, 12)}"
     both = {"id": template.get("id"), "name": template.get("name", "")}
-    more = {"launchTemplate": {**call.now["launchTemplate"], **both}} if template else {}
+    more: Json = {"launchTemplate": {**call.now["launchTemplate"], **both}} if template else {}
     newest = f"{version}.{NEWEST_IMAGE}"
     if _unpinned(call):
         more["releaseVersion"] = newest

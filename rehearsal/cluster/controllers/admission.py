@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra.catalog.pins import GKE_NETWORK_API
+from infra.catalog.pins import ADMISSION_API, GKE_NETWORK_API
 from rehearsal.clouds.kubernetes.pods import GIVEN, INTERFACES
 from rehearsal.cluster.controllers.devices import NETWORK_PREFIX
 from rehearsal.engine.kind import Json
 
-API = "admissionregistration.k8s.io/v1"
 NEW_PODS: Json = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 
 
@@ -46,7 +45,7 @@ def _matching(rule: Json, spec: Json) -> Json:
 
 
 def _object(kind: str, name: str, spec: dict[str, Any]) -> Json:
-    return {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": ADMISSION_API, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 NETWORK = "Network"

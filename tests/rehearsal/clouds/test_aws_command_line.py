@@ -37,8 +37,8 @@ def workspace(tmp_path: Path) -> Workspace:
 def test_tagged_resources_of_the_region_are_listed(workspace: Workspace) -> None:
     """With the call of recovery, in the environment of a rehearsal."""
     assert sorted(tagged("eks", "us-east-2", workspace.environment()), key=lambda each: each.arn) == [
-        Tagged("arn:aws:ec2:us-east-2:123456789012:natgateway/nat-1", "eks-x"),
-        Tagged("arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1", "eks-x"),
+        Tagged("arn:aws:ec2:us-east-2:123456789012:natgateway/nat-1", "eks-x", ""),
+        Tagged("arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1", "eks-x", ""),
     ]
 
 
