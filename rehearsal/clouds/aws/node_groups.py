@@ -69,13 +69,11 @@ def compute_node_group(call: Call) -> Json:
 
 
 def _unpinned(call: Call) -> bool:
-    """Return whether an update requests another template version and no release: EKS installs the newest one.
+    """Return whether a request has another template version and no other release: EKS installs the newest one.
 
     The provider sends the release only if it changes as well (hashicorp/terraform-provider-aws 012e0a32,
     internal/service/eks/node_group.go, resourceNodeGroupUpdate; EKS API, UpdateNodegroupVersion; read 2026-11).
     """
-    if call.verb != "update":
-        return False
     template, release = "launchTemplate.version", "releaseVersion"
     changed = {path for path in (template, release) if value_at(call.live, path) != value_at(call.now, path)}
     return changed == {template}
