@@ -138,7 +138,7 @@ def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
     wrong = violations(stack)
     with engine.cloud_state.transaction() as state:
         drift(state)
-    preview = engine.preview("--refresh")
+    preview = engine.preview()
     return wrong if preview.ok else [*wrong, preview.text]
 
 

@@ -31,7 +31,7 @@ from rehearsal.graph import Graph
 from rehearsal.invariants.invariant import Stack
 from rehearsal.invariants.violations import INVARIANTS, violations
 from rehearsal.report.outcome import Change, Operation, Outcome, Phase
-from tools.recovery import UP, Place, mend_state_folder, settle
+from tools.recovery import Place, mend_state_folder, settle
 
 if TYPE_CHECKING:
     from rehearsal.cluster.phases import ClusterPhases
@@ -236,7 +236,7 @@ class Scenario:
         with self._phase("preview is empty after drift") as phase:
             with self.engine.cloud_state.transaction() as state:
                 touched = drift(state)
-            self._must(self.engine.preview("--refresh"), phase)
+            self._must(self.engine.preview(), phase)
             phase.said = f"{touched} objects drifted, no false difference"
 
     def _change(self) -> None:
@@ -264,7 +264,7 @@ class Scenario:
             self.engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
         with self._phase("up, changed") as phase:
             before = self._nodes()
-            self._must(self.engine.run(*UP, stack=True), phase)
+            self._must(self.engine.up(), phase)
             now = self._nodes()
             ended = [f"{group}: {count} → {now[group]}" for group, count in before.items() if count > now[group]]
             if ended and not any(change.ends and change.type == NODE_GROUP for change in self._changes):

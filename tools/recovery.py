@@ -29,10 +29,12 @@ import yaml
 from infra.naming import OWNER
 from infra.settings.stack_file import read_config
 
-UP = ("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs")
-"""Arguments of an `up`. The refresh detects what died or was changed since the last run. Without it, an update of a
-node group on AWS drains nodes that the autoscaler added: where the program ignores changes of a size, the provider
-sends the state's (pulumi-aws #2524)."""
+UP = ("up", "--yes", "--skip-preview", "--suppress-outputs")
+"""Arguments of an `up`. It refreshes first (Pulumi.yaml)."""
+
+DESTROY = ("destroy", "--yes", "--skip-preview", "--refresh=false")
+"""Arguments of a `destroy`. A refresh would need the API server, which may be gone or out of reach, to read the objects
+that are deleted with the cluster."""
 
 STACK_TAG, NAME_TAG = "rdma-ray-stack", "Name"
 

@@ -30,7 +30,7 @@ from infra.local.folder import ClusterFolder
 from infra.settings import CloudSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
-from tools.recovery import UP, Place, UnclearError, mend_state_folder, settle
+from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, settle
 from workloads.client.view import table_of
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result
@@ -186,7 +186,7 @@ class Stack:
         self._release_lock_of_dead_engine()
         if not self.is_local:
             self._settle_pending_creates()
-        self.pulumi("destroy", "--yes", "--skip-preview")
+        self.pulumi(*DESTROY)
         if self.is_local:
             # Processes that a killed engine started but did not record.
             ClusterFolder.of(ROOT, self.name).remove()

@@ -8,7 +8,7 @@ for pending pods. If the stack file has the block's end, the nodes are drained b
 
 The autoscaler owns the number of nodes, so `up` never changes it, and EKS rejects a minimum above it. Before raising
 `nodes.min` of a running stack, scale up to that number: `aws eks update-nodegroup-config --cluster-name STACK
---nodegroup-name gpu --scaling-config desiredSize=N`, then `pulumi up --refresh`.
+--nodegroup-name gpu --scaling-config desiredSize=N`, then `pulumi up`.
 """
 
 from __future__ import annotations

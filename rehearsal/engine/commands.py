@@ -10,6 +10,7 @@ from typing import Any
 
 from rehearsal.engine.state import State, Step
 from rehearsal.engine.workspace import ROOT, Workspace
+from tools.recovery import DESTROY, UP
 
 PULUMI = ROOT / ".tools" / "bin" / "pulumi"
 PARALLEL = 16
@@ -63,17 +64,17 @@ class Engine:
         """Create the stack."""
         self.must("stack", "init", self.stack)
 
-    def up(self) -> CommandResult:
-        """Run `pulumi up`."""
-        return self.run("up", "--yes", "--skip-preview", "--suppress-outputs", "--parallel", str(PARALLEL), stack=True)
+    def up(self, *arguments: str) -> CommandResult:
+        """Run `pulumi up`, as `make up` does."""
+        return self.run(*UP, *arguments, "--parallel", str(PARALLEL), stack=True)
 
     def preview(self, *arguments: str) -> CommandResult:
         """Run `pulumi preview`. It fails if there are changes."""
         return self.run("preview", "--expect-no-changes", "--diff", *arguments, stack=True)
 
     def destroy(self) -> CommandResult:
-        """Run `pulumi destroy`."""
-        return self.run("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL), stack=True)
+        """Run `pulumi destroy`, as `make down` does."""
+        return self.run(*DESTROY, "--parallel", str(PARALLEL), stack=True)
 
     def planned(self) -> list[dict[str, Any]]:
         """Return the steps of the next `up` without protection, with which the engine would stop early."""

@@ -94,7 +94,7 @@ def test_nccl_job_waits_for_and_releases_quota(stack: RunningStack, api: Api) ->
     for body in manifests(job):
         api.delete(body["apiVersion"], body["kind"], name(body), RAY, propagation="Foreground")
     api.delete("v1", "Secret", job.key_secret, RAY)
-    said = stack.engine.preview("--refresh")
+    said = stack.engine.preview()
     assert said.ok, said.text
 
 

@@ -167,7 +167,7 @@ def test_only_workers_can_be_evicted(api: Api, two: list[Json]) -> None:
 @pytest.mark.usefixtures("two")
 def test_preview_is_empty_after_controller_writes(stack: RunningStack) -> None:
     """The engine compares with what KubeRay, the requests for workers and the API server wrote to the objects."""
-    for arguments in ((), ("--refresh",)):
+    for arguments in (("--refresh=false",), ()):
         said = stack.engine.preview(*arguments)
         assert said.ok, said.text
 

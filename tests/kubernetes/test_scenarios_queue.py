@@ -179,7 +179,7 @@ def test_preview_is_empty_while_job_runs(stack: RunningStack, api: Api) -> None:
     assert job.request["entrypoint"] == ray_job(api)["spec"]["entrypoint"]
     dashboard.change(job.id, "RUNNING")
     api.until("a running job", lambda: ray_job(api)["status"].get("jobStatus") == "RUNNING", WITHIN_S)
-    said = stack.engine.preview("--refresh")
+    said = stack.engine.preview()
     assert said.ok, said.text
 
 

@@ -170,7 +170,7 @@ def test_killed_head_is_recreated_with_workers(up: Clone) -> None:
     gcs = next(process for process in dead.children(recursive=True) if process.name() == "gcs_server")
     gcs.send_signal(signal.SIGKILL)
     wait_until(lambda: not dead.is_running() or dead.status() == psutil.STATUS_ZOMBIE, "the head's guard goes too")
-    up.pulumi("up", "--yes", "--skip-preview", "--refresh")
+    up.up()
     assert alive(up) == {"head", "worker-1", "worker-2"}
     assert {process.environ()[MARK].split("/")[1] for process in marked(f"{up.folder().key}/")} == {
         resource["id"] for resource in up.resources().values()
