@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from rehearsal.engine.kind import Cloud
+from rehearsal.engine.kind import Cloud, Kind
 from rehearsal.engine.state import View
 from rehearsal.engine.values import merged
 
@@ -17,11 +17,23 @@ def cloud(package: str) -> Cloud:
     return found
 
 
+def kind_of(type_: str) -> Kind | None:
+    """Return the kind of a type token; None for components and types without one."""
+    package = type_.partition(":")[0]
+    return cloud(package).kind(type_) if package in PACKAGES else None
+
+
+def running_nodes(state: View) -> dict[tuple[str, str], int]:
+    """Return the number of running nodes of each node group and node pool, by type and id."""
+    every = ((type_, id_, kind_of(type_), live) for type_, id_, live in state.all())
+    return {(type_, id_): nodes for type_, id_, kind, live in every if kind and (nodes := kind.nodes(live))}
+
+
 def drift(state: View) -> int:
     """Apply the drift of every cloud; return how many objects changed."""
     touched = 0
     for type_, id_, live in list(state.all()):
-        kind = cloud(type_.partition(":")[0]).kind(type_)
+        kind = kind_of(type_)
         changes = kind.drift(live, state) if kind else {}
         if changes:
             state.put(type_, id_, merged(live, changes))

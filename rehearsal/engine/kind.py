@@ -126,6 +126,9 @@ class Kind:
         unique: dotted input paths. No two objects of this type have the same values there; the first one may be absent.
         repeatable: a second create is no conflict and changes nothing (IAM members).
         unsettled: outputs that an update may change, so its preview does not know them.
+        whole: an update sends every input (server-side apply), not only the top-level ones that changed.
+        nodes: the number of running nodes, from the live value of a node group or node pool.
+        recreates: dotted input paths whose change in place replaces the running nodes, one after another.
     """
 
     type: str
@@ -146,6 +149,9 @@ class Kind:
     from_import: Callable[[str, Mapping[str, Any]], str] = field(default=lambda text, _config: text)
     repeatable: bool = False
     unsettled: tuple[str, ...] = ()
+    whole: bool = False
+    nodes: Callable[[Json], int] = field(default=lambda _live: 0)
+    recreates: frozenset[str] = frozenset()
 
 
 COPY = "__copy"

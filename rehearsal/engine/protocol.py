@@ -130,8 +130,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
         """Update the object in place unless the API refuses. In a preview, settled outputs stay known."""
         if request.preview:
-            unknown = dict.fromkeys(self._kind(request.type).unsettled, UNKNOWN)
-            planned = {**from_wire(request.olds), **from_wire(request.news), **unknown}
+            planned = applied(from_wire(request.olds), from_wire(request.old_inputs), from_wire(request.news))
+            planned |= dict.fromkeys(self._kind(request.type).unsettled, UNKNOWN)
             return provider_pb2.UpdateResponse(properties=to_wire(planned))
         with failing(context), self._change("update", request.type, request.urn) as (kind, state, injected):
             now = self._changed(kind, state, injected, request)
@@ -184,16 +184,21 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self, kind: Kind, state: View, injected: faults.How | None, request: provider_pb2.UpdateRequest
     ) -> Json:
         """Update the object in the cloud state; return its value."""
-        inputs = from_wire(request.news)
+        inputs, before = from_wire(request.news), from_wire(request.old_inputs)
         live = state.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
         if live is None:
             raise RefusedError(Refusal("404 notFound", f"{request.id} was not found", "rehearsal"))
-        asked = applied(live, from_wire(request.old_inputs), inputs)
+        asked = applied(live, before, inputs)
+        if not kind.whole:
+            # Providers send what changed (HasChange). Of a block that changed they send all, also what is ignored.
+            asked |= {name: live[name] for name in inputs if name in live and inputs[name] == before.get(name)}
         call = self._call("update", kind, request.id, inputs, live, state, asked)
         _judge(kind, call)
         now = {**asked, **kind.compute(call)}
         if kind.remembered:
             state.put(kind.type, request.id, now)
+        if kind.nodes(live) and any(covers(kind.recreates, path) for path, _ in differences(before, inputs)):
+            state.set("recreated", {**state.setting("recreated", {}), request.id: kind.nodes(live)})
         if injected == "timeout":
             raise RefusedError(self._failure("timeout"), kept=(request.id, now))
         return now

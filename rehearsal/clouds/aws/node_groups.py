@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rehearsal.clouds.aws import capacity, interfaces, tokens
+from rehearsal.clouds.aws import capacity, evictions, interfaces, tokens
 from rehearsal.clouds.aws.machines import machine
 from rehearsal.clouds.aws.outputs import TAGS, arn, kind, name_of, region_of, regional
 from rehearsal.clouds.aws.references import (
@@ -249,8 +249,10 @@ NODE_GROUP = kind(
         to("launchTemplate.id", tokens.LAUNCH_TEMPLATE),
         Reference(path="launchTemplate.name", types=(tokens.LAUNCH_TEMPLATE,), by="name", holds=False),
     ),
-    rules=(*rules_of(globals()), *capacity.RULES, *interfaces.RULES),
+    rules=(*rules_of(globals()), *capacity.RULES, *interfaces.RULES, *evictions.RULES),
     drift=drift_node_group,
     cascade=goes_with_node_group,
     awaited=True,
+    nodes=desired,
+    recreates=evictions.RECREATES,
 )

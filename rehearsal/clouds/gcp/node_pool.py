@@ -17,6 +17,15 @@ from rehearsal.engine.values import blocks, digest, kept, last
 
 _VERSION = tested("ContainerNodePool_version")
 _LIMITS = tested("ContainerNodePool_totalSize, TestAccContainerNodePool_regionalAutoscaling")
+RECREATES = frozenset({"version"}) | {
+    f"nodeConfig.{name}"
+    for name in (
+        *("diskSizeGb", "diskType", "gcfsConfig", "gvnic", "imageType", "kubeletConfig", "linuxNodeConfig"),
+        *("containerdConfig", "loggingVariant", "machineType", "workloadMetadataConfig"),
+    )
+}
+"""What GKE changes by an upgrade of the pool, node by node (GKE API, nodePools.update; GKE docs, manual changes that
+recreate the nodes; unverified, 2026-11). Labels, taints, tags and autoscaling change without one."""
 
 
 def identify_node_pool(inputs: Json, config: Mapping[str, Any]) -> str:
@@ -173,6 +182,8 @@ NODE_POOL = Kind(
     rules=(*rules_of(globals()), *capacity.RULES),
     drift=drift_node_pool,
     awaited=True,
+    nodes=lambda live: int(live.get("nodeCount") or 0) * len(live.get("nodeLocations") or ()),
+    recreates=RECREATES,
     # The provider looks for the pool before its request.
     conflict=lambda _type, id_: Refusal("409 alreadyExists", f"resource - {id_} - already exists", PROVIDER),
 )

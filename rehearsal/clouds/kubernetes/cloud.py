@@ -51,6 +51,7 @@ def _kind(type_: str) -> Kind:
         drift=DRIFTS.get(type_, unchanged),
         cascade=_goes_too,
         conflict=conflict,
+        whole=True,
     )
 
 

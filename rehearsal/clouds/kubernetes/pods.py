@@ -8,7 +8,7 @@ from typing import Any
 
 from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.kubernetes.identity import api, namespace
-from rehearsal.engine.kind import Json, Reference, values_at
+from rehearsal.engine.kind import Json, Reference, value_at, values_at
 
 INTERFACES = "networking.gke.io/interfaces"
 GIVEN = ("default", "pod-network")
@@ -32,6 +32,20 @@ def templates(type_: str, inputs: Json) -> Iterator[Json]:
     """Yield the pod templates of an object."""
     for path in _TEMPLATES.get(api(type_).kind, ()):
         yield from values_at(inputs, path)
+
+
+def running(type_: str, live: Json) -> Iterator[tuple[Mapping[str, str], Json]]:
+    """Yield labels and spec of each pod of an object, with the labels that KubeRay adds (its docs, v1.6.2)."""
+    spec = live.get("spec") or {}
+    groups = (spec.get("rayClusterSpec") or spec).get("workerGroupSpecs") or ()
+    counts = [1 if groups else spec.get("replicas", 1), *(group.get("replicas", 1) for group in groups)]
+    for number, (template, count) in enumerate(zip(templates(type_, live), counts, strict=False)):
+        labels = value_at(template, "metadata.labels") or {}
+        if groups:
+            labels = {**labels, "ray.io/node-type": "worker" if number else "head"}
+        if api(type_).kind == "RayCluster":
+            labels["ray.io/cluster"] = value_at(live, "metadata.name")
+        yield from [(labels, template.get("spec") or {})] * count
 
 
 def references(type_: str) -> Iterator[Reference]:
