@@ -22,7 +22,7 @@ class Node:
     `depends` are all dependencies. `data` are those that the resource cannot exist without: the resources whose outputs
     are in its inputs, its provider, its parent, and the target of `deleted_with`. `ordering` are the others, which only
     an explicit `depends_on` requires. All are URNs, and so are `parent`, `provider` and `deleted_with`. `id` is the
-    cloud's.
+    cloud's. `timeouts` are the program's own, in seconds by verb.
     """
 
     urn: str
@@ -39,6 +39,7 @@ class Node:
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
     id: str = ""
+    timeouts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ordering(self) -> frozenset[str]:
@@ -186,6 +187,7 @@ def _node(state: Mapping[str, Any]) -> Node:
         inputs=state.get("inputs") or {},
         outputs=state.get("outputs") or {},
         id=state.get("id") or "",
+        timeouts=state.get("customTimeouts") or {},
     )
 
 

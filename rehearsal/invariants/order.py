@@ -1,4 +1,4 @@
-"""What is created after what, and so deleted before it."""
+"""What is created after what, and so deleted before it, and how long a request may take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rehearsal.clouds.registry import cloud
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at
 from rehearsal.invariants.placement import pods_of, selection, workloads
+from rehearsal.report.durations import LONGEST, TIMEOUTS
 
 ORDERS = (
     ("RayCluster RayJob", "kuberay-operator", "the operator deletes Ray's pods"),
@@ -86,3 +87,13 @@ def resources_wait_for_what_they_name(stack: Stack) -> Iterator[str]:
                 own = value_at(other.outputs, reference.by) if reference.by else other.id
                 if own == wanted and not stack.needs(node, other):
                     yield f"{node.name} does not wait for {other.name} ({reference.path})"
+
+
+def requests_may_take_as_long_as_published(stack: Stack) -> Iterator[str]:
+    """No request times out, by the program or by the provider's default, before the longest time that somebody
+    published for it."""
+    for node in stack.graph.managed:
+        limits = {**TIMEOUTS.get(node.type, {}), **node.timeouts}
+        for verb, longest in LONGEST.get(node.type, {}).items():
+            if (limit := limits.get(verb, 0)) <= longest.seconds:
+                yield f"{node.name}: {verb} within {limit} s, but it took {longest.seconds} s ({longest.source})"

@@ -104,6 +104,42 @@ DURATIONS: Mapping[str, Duration] = {
     "kubernetes:core/v1:Secret": Duration(Figure(1, _DEVOPS, "read 2026-11")),
 }
 
+LONGEST: Mapping[str, Mapping[str, Figure]] = {
+    "gcp:container/cluster:Cluster": {
+        "create": Figure(501, "eclipse-theia/theia-cloud #336: not finished after 8 min 21 s", "read 2026-11"),
+        "delete": Figure(495, "one of the logs above", "2020-12 to 2026"),
+    },
+    "gcp:container/nodePool:NodePool": {
+        "update": Figure(
+            4500, "GoogleCloudPlatform/magic-modules #18250: 1 h 15 min for a change of nodes", "2026-07-10"
+        ),
+    },
+    "aws:eks/cluster:Cluster": {"create": Figure(748, "pulumi/pulumi-eks #1819", "2024-10")},
+    "aws:eks/nodeGroup:NodeGroup": {"update": Figure(3600, "convox/convox #889: about an hour", "2025-05-07")},
+    "aws:fsx/lustreFileSystem:LustreFileSystem": {
+        "create": Figure(
+            1776, "hashicorp/terraform-provider-aws #33245: TestAcc…_exportPath, with its deletion", "2023"
+        )
+    },
+    "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": {
+        "create": Figure(
+            3600, "aws/aws-parallelcluster #4211: over an hour for a bucket of 4 million objects", "2022-07-22"
+        )
+    },
+}
+"""The longest published time of a request that takes minutes, by verb: time-outs are above it."""
+
+TIMEOUTS: Mapping[str, Mapping[str, float]] = {
+    "gcp:container/cluster:Cluster": {"create": 2400, "update": 3600, "delete": 2400},
+    # Two hours from 2026-07 on (magic-modules #18250).
+    "gcp:container/nodePool:NodePool": {"create": 1800, "update": 1800, "delete": 1800},
+    "aws:eks/nodeGroup:NodeGroup": {"create": 3600, "update": 3600, "delete": 3600},
+    "aws:fsx/lustreFileSystem:LustreFileSystem": {"create": 1800, "update": 1800, "delete": 1800},
+    "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": {"create": 600, "update": 600, "delete": 600},
+}
+"""Default time-outs of the providers, in seconds (hashicorp/terraform-provider-google-beta 003e704f, 2025;
+hashicorp/terraform-provider-aws 012e0a32). For a kind that is not listed, the program sets its own."""
+
 
 def published_seconds(type_: str, verb: Literal["create", "delete"]) -> float | None:
     """Return the published time to create or to delete a resource of this type, or None."""

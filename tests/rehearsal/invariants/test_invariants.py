@@ -232,10 +232,11 @@ EDGES = {
     order.resources_wait_for_what_they_name,
     order.users_wait_for_the_rights_of_their_role,
     order.pods_and_nodes_wait_for_the_rights_of_accounts,
+    order.requests_may_take_as_long_as_published,
     protection.objects_go_with_the_cluster,
     fabric.rdma_network_has_no_rules,
 }
-"""Invariants of dependencies, which have tests of their own."""
+"""Invariants of dependencies and time-outs, which have tests of their own."""
 CASES = [pytest.param(one, change, id=f"{one.__name__}-{change}") for one in BREAKS for change in BREAKS[one]]
 
 
@@ -302,6 +303,16 @@ def test_resources_wait_for_what_they_name(stacks: Mapping[str, Stack], name: st
     stack = stacks[name]
     assert list(order.resources_wait_for_what_they_name(stack)) == []
     assert list(order.resources_wait_for_what_they_name(loose(stack, stack.of(kind)[0])))
+
+
+@pytest.mark.parametrize(("name", "kind"), [(EKS, "DataRepositoryAssociation"), (DWS, "NodePool")])
+def test_default_time_out_below_a_published_time_is_a_violation(
+    stacks: Mapping[str, Stack], name: str, kind: str
+) -> None:
+    stack = stacks[name]
+    assert list(order.requests_may_take_as_long_as_published(stack)) == []
+    default = with_node(stack, replace(stack.of(kind)[0], timeouts={}))
+    assert list(order.requests_may_take_as_long_as_published(default))
 
 
 def test_objects_outside_of_the_cluster_are_violations(stacks: Mapping[str, Stack]) -> None:
