@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix simulate-hunt bench-gpu mutations facts golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix simulate-hunt bench-gpu changes mutations facts golden check format schema lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ simulate-hunt: setup-dev ## measure cost and mistakes of `bench hunt` on simulat
 
 bench-gpu: setup-dev ## compare ConvNeXt training with timm's on this machine, alternating; ARGS="--batch 256"
 	@$(VENV) -m tests.workloads.train.bench_gpu $(ARGS)
+
+changes: setup-infra ## apply the changes that people make to stacks whose nodes run, and write the table of docs/changes.md (5 minutes)
+	@$(VENV) -m rehearsal.changes $(ARGS)
 
 mutations: setup-infra ## take out and change every input of STACK, one at a time, and show what notices
 	@$(VENV) -m rehearsal.mutations "$(STACK)"

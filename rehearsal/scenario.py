@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
 from infra.settings import CloudSettings, from_stack_file
 from rehearsal import depths
-from rehearsal.clouds.aws.references import desired
-from rehearsal.clouds.aws.tokens import NODE_GROUP
 from rehearsal.clouds.kubernetes import schemas
-from rehearsal.clouds.registry import drift
+from rehearsal.clouds.registry import drift, running_nodes
 from rehearsal.depths import Depth
 from rehearsal.engine import faults
 from rehearsal.engine.commands import CommandResult, Engine
@@ -30,7 +28,7 @@ from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.graph import Graph
 from rehearsal.invariants.invariant import Stack
 from rehearsal.invariants.violations import INVARIANTS, violations
-from rehearsal.report.outcome import Change, Operation, Outcome, Phase
+from rehearsal.report.outcome import OPERATIONS, Change, Outcome, Phase
 from tools.recovery import Place, mend_state_folder, settle
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ NOTES = (
     "Depth quick: the Kubernetes API is in memory. No operator, scheduler, autoscaler or pod runs.",
     _PUBLISHED,
 )
-_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,11 +245,13 @@ class Scenario:
             for change in self._request.changes:
                 key, _, value = change.partition("=")
                 self.engine.must("config", "set", "--path", f"rdma-ray:{key}", value, stack=True)
-            self._changes = tuple(_changes(self.engine.planned()))
-            counts = {op: sum(change.op == op for change in self._changes) for op in _OPERATIONS}
+            self._changes = tuple(Change.of(self.engine.planned()))
+            counts = {op: sum(change.op == op for change in self._changes) for op in OPERATIONS}
             phase.said = ", ".join(f"{count} to {op}" for op, count in counts.items() if count) or "no changes"
             phase.said += self._unchecked()
             refused = any(change.ends for change in self._changes) and not self.engine.run("preview", stack=True).ok
+            # The program refuses these when it updates the group.
+            refused |= any(change.recreates for change in self._changes)
             if refused:
                 phase.said += "; refused while rdma-ray:protect is true"
         if refused:
@@ -265,9 +264,13 @@ class Scenario:
         with self._phase("up, changed") as phase:
             before = self._nodes()
             self._must(self.engine.up(), phase)
-            now = self._nodes()
-            ended = [f"{group}: {count} → {now[group]}" for group, count in before.items() if count > now[group]]
-            if ended and not any(change.ends and change.type == NODE_GROUP for change in self._changes):
+            now, replaced = self._nodes(), {change.type for change in self._changes if change.ends}
+            ended = [
+                f"{group}: {count} → {now[type_, group]}"
+                for (type_, group), count in before.items()
+                if count > now[type_, group] and type_ not in replaced
+            ]
+            if ended:
                 raise phase.failed(f"running nodes were drained: {', '.join(ended)}")
             phase.said = self._requests_done()
         with self._phase("preview is empty again") as phase:
@@ -278,10 +281,10 @@ class Scenario:
         if self._request.before is not None:
             self._check_invariants()
 
-    def _nodes(self) -> dict[str, int]:
-        """Return the desired number of nodes of each node group, by id."""
+    def _nodes(self) -> dict[tuple[str, str], int]:
+        """Return the number of running nodes of each node group, by type and id."""
         with self.engine.cloud_state.transaction() as state:
-            return defaultdict(int, {id_: desired(live) for _, id_, live in state.all(NODE_GROUP)})
+            return defaultdict(int, running_nodes(state))
 
     def _unchecked(self) -> str:
         """Return the kinds that the API server could not dry-run, as a clause of a message (depth `cluster`)."""
@@ -373,20 +376,6 @@ def recover(engine: Engine) -> int:
         lambda *arguments: engine.must(*arguments, stack=True),
         lambda *arguments: engine.must(*arguments, stack=True).text,
     )
-
-
-def _changes(steps: list[dict[str, Any]]) -> Iterator[Change]:
-    """Yield the engine's steps as changes. A replacement has several steps and is one change."""
-    for step in steps:
-        op = step["op"]
-        if op not in _OPERATIONS:
-            continue
-        type_, name = step["urn"].split("::")[-2:]
-        details = step.get("detailedDiff") or {}
-        reasons = tuple(sorted(path for path, how in details.items() if "replace" in how["kind"]))
-        yield Change(
-            urn=step["urn"], name=name, type=type_.rpartition("$")[2], op=op, reasons=reasons if op == "replace" else ()
-        )
 
 
 def _first_refusal(text: str) -> str:

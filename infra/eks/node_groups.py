@@ -13,8 +13,9 @@ The autoscaler owns the number of nodes, so `up` never changes it, and EKS rejec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
@@ -28,6 +29,7 @@ from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
 from infra.eks.pod import EFA_RESOURCE
+from infra.running_nodes import keep_running_nodes
 from infra.settings import EksSettings
 
 GPU_LABELS = {
@@ -63,6 +65,7 @@ class SystemNodes(pulumi.ComponentResource):
     def __init__(
         self,
         name: str,
+        settings: EksSettings,
         names: EksNames,
         opts: ResourceOptions,
         *,
@@ -91,7 +94,7 @@ class SystemNodes(pulumi.ComponentResource):
             force_update_version=True,
             node_repair_config={"enabled": True},
             tags=names.tags(SYSTEM_GROUP),
-            opts=_group_options(self, role, depends_on),
+            opts=_group_options(self, SYSTEM_GROUP, settings, role, depends_on),
         )
         self.register_outputs({"group": self.group.node_group_name})
 
@@ -146,7 +149,7 @@ class GpuNodes(pulumi.ComponentResource):
             labels={**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower()}"},
             taints=[{"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}],
             tags=names.tags(GPU_GROUP),
-            opts=_group_options(self, role, depends_on),
+            opts=_group_options(self, GPU_GROUP, settings, role, depends_on),
         )
         own = ResourceOptions(parent=self)
         scaling_group = self.group.resources.apply(scaling_group_name)
@@ -211,6 +214,16 @@ class BlockEnd(pulumi.ComponentResource):
         self.register_outputs({})
 
 
+def _desired(outputs: Mapping[str, Any]) -> int:
+    return int((outputs.get("scalingConfig") or {}).get("desiredSize") or 0)
+
+
+def _image(inputs: Mapping[str, Any]) -> list[Any]:
+    """Return the inputs of UpdateNodegroupVersion, which replaces every node (terraform-provider-aws, 012e0a32)."""
+    template = (inputs.get("launchTemplate") or {}).get("version")
+    return [template, *(inputs.get(name) for name in ("releaseVersion", "version"))]
+
+
 def _newest(template: ec2.LaunchTemplate) -> eks.NodeGroupLaunchTemplateArgsDict:
     return {"id": template.id, "version": template.latest_version.apply(str)}
 
@@ -220,8 +233,11 @@ def _fixed_name(parent: pulumi.Resource) -> ResourceOptions:
     return ResourceOptions(parent=parent, delete_before_replace=True)
 
 
-def _group_options(parent: pulumi.Resource, role: Role, depends_on: Sequence[pulumi.Resource]) -> ResourceOptions:
+def _group_options(
+    parent: pulumi.Resource, name: str, settings: EksSettings, role: Role, depends_on: Sequence[pulumi.Resource]
+) -> ResourceOptions:
     own = ResourceOptions(
+        hooks=keep_running_nodes(name, protect=settings.protect, nodes=_desired, recreates=_image),
         # A node that starts without them never becomes ready, and the creation of the group fails.
         depends_on=[*role.grants, *depends_on],
         # The autoscaler owns the number of nodes.

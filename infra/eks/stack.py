@@ -107,7 +107,9 @@ class EksStack(pulumi.ComponentResource):
 
         needs = [*routes, *before.values(), network.associations["private-0"]]
         private = network.private[0]
-        system = SystemNodes("system", names, own, cluster=name, role=role, subnet=private, depends_on=needs).group
+        system = SystemNodes(
+            "system", settings, names, own, cluster=name, role=role, subnet=private, depends_on=needs
+        ).group
         rights: list[pulumi.Resource] = []
         if policies := settings.ray.policies:
             accounts = {account: account for account in ray_accounts(settings)}

@@ -6,8 +6,10 @@ A Standard cluster, since Autopilot does not allow node pools with additional ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from ipaddress import IPv4Network
+from typing import Any
 
 import pulumi
 import pulumi_gcp as gcp
@@ -29,6 +31,7 @@ from infra.gke.network import ClusterNetwork
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
 from infra.kubernetes import resources
 from infra.naming import OWNER
+from infra.running_nodes import keep_running_nodes
 from infra.settings import GkeSettings
 
 CONTROL_PLANE = ("APISERVER", "CONTROLLER_MANAGER", "SCHEDULER")
@@ -79,7 +82,7 @@ class GkeCluster(pulumi.ComponentResource):
         self.account = account.email
         self.resource = self._cluster(name, settings, site, network, control_plane)
         self.workload_pool = self.resource.workload_identity_config.workload_pool
-        self.system_pool = self._system_pool(name, site)
+        self.system_pool = self._system_pool(name, settings, site)
         dns = [self.resource.control_plane_endpoints_config.dns_endpoint_config.endpoint]
         # Without a public endpoint, this is the private one.
         address = [self.resource.endpoint, self.resource.master_auth.cluster_ca_certificate]
@@ -195,7 +198,7 @@ class GkeCluster(pulumi.ComponentResource):
             ),
         )
 
-    def _system_pool(self, name: str, site: Site) -> container.NodePool:
+    def _system_pool(self, name: str, settings: GkeSettings, site: Site) -> container.NodePool:
         return container.NodePool(
             f"{name}-{SYSTEM_POOL}",
             name=SYSTEM_POOL,
@@ -217,6 +220,10 @@ class GkeCluster(pulumi.ComponentResource):
                 depends_on=self.roles,
                 # The autoscaler owns both after the first node.
                 ignore_changes=["initialNodeCount", "nodeCount"],
+                hooks=keep_pool(SYSTEM_POOL, settings),
+                # An upgrade waits up to an hour for the head's PodDisruptionBudget; one took 75 minutes (magic-modules
+                # #18250, 2026-07-10). The provider's default was 30 minutes until then.
+                custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="90m"),
             ),
         )
 
@@ -240,6 +247,27 @@ def _choose_version(versions: container.GetEngineVersionsResult, *, location: st
         return control_plane_version(defaults[CHANNEL], latest[CHANNEL], minimum, location)
     except NoVersionError as problem:
         raise pulumi.RunError(str(problem)) from None
+
+
+def keep_pool(pool: str, settings: GkeSettings) -> pulumi.ResourceHookBinding | None:
+    """Return the hook that refuses to upgrade a node pool while nodes of it run, if the stack is protected."""
+    return keep_running_nodes(
+        pool,
+        protect=settings.protect,
+        nodes=lambda outputs: int(outputs.get("nodeCount") or 0),
+        recreates=_node_template,
+    )
+
+
+def _node_template(inputs: Mapping[str, Any]) -> list[Any]:
+    """Return what GKE changes by an upgrade of the pool, node by node (GKE API, nodePools.update; read 2026-11)."""
+    node = inputs.get("nodeConfig") or {}
+    blocks = (("gcfsConfig", "enabled"), ("gvnic", "enabled"), ("workloadMetadataConfig", "mode"))
+    return [
+        inputs.get("version"),
+        *(node.get(name) for name in ("diskSizeGb", "diskType", "imageType", "machineType")),
+        *((node.get(block) or {}).get(name) for block, name in blocks),
+    ]
 
 
 def kubeconfig(cluster: str, endpoint: str, ca: str | None = None) -> str:

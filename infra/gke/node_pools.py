@@ -17,7 +17,7 @@ from infra.catalog.capacity import GKE_CAPACITIES, GkeCapacity
 from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL
 from infra.catalog.machines import GKE_CATALOG
 from infra.catalog.pins import COMPUTE_CLASS_API
-from infra.gke.cluster import GkeCluster
+from infra.gke.cluster import GkeCluster, keep_pool
 from infra.gke.network import NodeNetwork
 from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL
 from infra.gke.site import Site
@@ -108,6 +108,7 @@ class GpuPools(pulumi.ComponentResource):
                     # GKE adds labels to the nodes of some pools (cluster-toolkit ignores them, too).
                     "nodeConfig.labels",
                 ],
+                hooks=keep_pool(pool, self._settings),
                 # The provider's default is two hours, during which a zone out of stock would block `up`.
                 custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="90m"),
             ),

@@ -104,7 +104,7 @@ def _changes(outcome: Outcome) -> Iterator[str]:
     yield "| change | resource | reason |"
     yield "|---|---|---|"
     for change in outcome.sorted_changes:
-        reasons = ", ".join(_code(reason) for reason in change.reasons)
+        reasons = ", ".join(_code(reason) for reason in (*change.reasons, *change.recreates))
         yield f"| {_SIGNS[change.op]} | {_code(outcome.changed(change))} | {reasons} |"
     for change in outcome.sorted_changes:
         yield from _damage(outcome, change)
@@ -115,7 +115,7 @@ def _damage(outcome: Outcome, change: Change) -> Iterator[str]:
     if not damage.falls and not damage.waits and not machines:
         return
     yield ""
-    verb = "Replacing" if change.op == "replace" else "Deleting"
+    verb = {"replace": "Replacing", "update": "Updating"}.get(change.op, "Deleting")
     what = _code(outcome.changed(change))
     if machines:
         yield f"> 🔴 **{verb} {what} takes down {machines}.**"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, get_args
 
+from rehearsal.clouds.registry import kind_of
+from rehearsal.engine.values import covers
 from rehearsal.graph import Graph, Node
 from rehearsal.report.labels import POOLS, display_name, has_gpus, kind
 from rehearsal.report.schedule import Schedule
 
 Operation = Literal["create", "update", "delete", "replace"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
 CLUSTERS = frozenset({"gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"})
 
@@ -31,13 +35,32 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Planned change of a resource. `reasons` are the property paths that force a replacement."""
+    """Planned change of a resource. `reasons` are the property paths that force a replacement, and `recreates` those
+    whose update replaces the running nodes of a group."""
 
     urn: str
     name: str
     type: str
     op: Operation
     reasons: tuple[str, ...] = ()
+    recreates: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, steps: Iterable[Mapping[str, Any]]) -> Iterator[Change]:
+        """Yield the engine's steps as changes. A replacement has several steps and is one change."""
+        for step in steps:
+            if (op := step["op"]) not in OPERATIONS:
+                continue
+            types, name = step["urn"].split("::")[-2:]
+            type_, details = types.rpartition("$")[2], step.get("detailedDiff") or {}
+            kind, reasons, recreates = kind_of(type_), [], []
+            for path, how in sorted(details.items()):
+                if op == "replace" and "replace" in how["kind"]:
+                    reasons.append(path)
+                elif op == "update" and kind is not None and covers(kind.recreates, tuple(path.split("."))):
+                    recreates.append(path)
+            found = tuple(reasons), tuple(recreates)
+            yield cls(urn=step["urn"], name=name, type=type_, op=op, reasons=found[0], recreates=found[1])
 
     @property
     def ends(self) -> bool:
@@ -114,9 +137,9 @@ class Outcome:
         )
 
     def machines(self, change: Change) -> str:
-        """Return the machines that a change ends, which are not resources of the stack; empty if none."""
+        """Return the machines that a change ends, at once or one by one; empty if none. They are not resources."""
         node = self._before.nodes.get(change.urn)
-        if not change.ends or node is None or node.type not in POOLS:
+        if not (change.ends or change.recreates) or node is None or node.type not in POOLS:
             return ""
         bounds = node.inputs.get("autoscaling") or node.inputs.get("scalingConfig") or {}
         most = bounds.get("totalMaxNodeCount") or bounds.get("maxSize")
