@@ -274,8 +274,8 @@ class Scenario:
                 raise phase.failed(f"running nodes were drained: {', '.join(ended)}")
             phase.said = self._requests_done()
         with self._phase("preview is empty again") as phase:
-            # With a refresh: an update may have changed more than it was sent.
-            self._must(self.engine.preview("--refresh"), phase)
+            # It refreshes: an update may have changed more than it was sent.
+            self._must(self.engine.preview(), phase)
             phase.said = "no changes"
         self._before, self._graph = self._graph, Graph.from_deployment(self.engine.deployment())
         if self._request.before is not None:

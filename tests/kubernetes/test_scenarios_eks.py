@@ -116,6 +116,6 @@ def test_kueue_chooses_permanent_nodes_by_their_network_layers(run_stack: Callab
     assert {pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in two} == set(
         map(name, gpu_nodes(stack.api))
     )
-    said = stack.engine.preview("--refresh")
+    said = stack.engine.preview()
     assert said.ok, said.text
     destroy(stack)
