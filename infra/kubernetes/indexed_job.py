@@ -58,7 +58,7 @@ def head_service_spec(args: RayArgs) -> dict[str, Any]:
 def job_spec(args: RayArgs) -> dict[str, Any]:
     """Return the spec of the Job.
 
-    It has no `activeDeadlineSeconds`: how long training may run is the user's decision. It has no
+    The deadline is the pods', which counts from the node; the Job's would include the wait for it. The Job has no
     `ttlSecondsAfterFinished`: a Job that removes itself looks like drift, and the next `up` after a refresh would train
     again. It has no `backoffLimitPerIndex`: a retried index would meet a cluster that has ended.
     """
@@ -90,6 +90,9 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         # In every pod, since the pods of a Job are alike; the command may run several times.
         **folder_preparation(args.folder, args.settings.ray.image),
         "restartPolicy": "Never",
+        # Of each pod, from its start on a node (kubernetes: pkg/kubelet/active_deadline.go, v1.36.1). Without a retry,
+        # the first pod that reaches it ends the Job.
+        **({"activeDeadlineSeconds": 3600 * hours} if (hours := args.settings.nodes.max_hours) else {}),
         # With the pod's host name, `<job>-<index>`, it makes `<job>-0.<service>` resolve.
         "subdomain": head_service(args),
         "serviceAccountName": WORKER_ACCOUNT,

@@ -65,7 +65,8 @@ exit of a failed entry point and the end of its output (Ray 2.60: dashboard/modu
 def ray_job_spec(args: RayArgs) -> dict[str, Any]:
     """Return the spec of a RayJob.
 
-    It has no `activeDeadlineSeconds`, which would include the wait for nodes and limit the user's training.
+    It has no `activeDeadlineSeconds`, which would include the wait for nodes (`infra.kubernetes.time_limit` adds one to
+    end it).
     """
     return {
         "entrypoint": args.entrypoint,
@@ -84,8 +85,11 @@ def ray_job_spec(args: RayArgs) -> dict[str, Any]:
 
 def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
     """Return the spec of a RayCluster, or of a RayJob's cluster."""
+    limited = args.autoscaled and args.settings.nodes.max_hours
     return {
         "rayVersion": args.settings.ray.version,
+        # `infra.kubernetes.time_limit` suspends it; the next `up` that refreshes finds the difference and resumes it.
+        **({"suspend": False} if limited else {}),
         "enableInTreeAutoscaling": args.autoscaled,
         # Each container's environment requires the token too, independent of the operator's version. Without the mode,
         # KubeRay creates the Secret and leaves the cluster open.

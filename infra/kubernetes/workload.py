@@ -33,6 +33,7 @@ from infra.kubernetes.pods import (
 from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks, local_queue
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.resources import custom_resource
+from infra.kubernetes.time_limit import TimeLimit
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
@@ -70,10 +71,13 @@ class Workload(pulumi.ComponentResource):
         self._namespace, self._operated = args.namespace, args.settings.ray.mode != "indexed-job"
         password = random.RandomPassword(f"{name}-token", length=TOKEN_LENGTH, special=False, opts=self._own)
         self.token = pulumi.Output.secret(password.result)
-        self._ray([*self._supporting(password.result), *(() if self._operated else self._scripts_and_service())])
+        supporting = [*self._supporting(password.result), *(() if self._operated else self._scripts_and_service())]
+        workload = self._ray(supporting)
+        if self._operated and args.settings.nodes.max_hours:
+            TimeLimit(f"{name}-time-limit", args, self._own, namespace=self._namespace, workload=workload)
         self.register_outputs({"namespace": self._namespace})
 
-    def _ray(self, supporting: list[pulumi.Resource]) -> None:
+    def _ray(self, supporting: list[pulumi.Resource]) -> pulumi.Resource:
         """Create the RayCluster, RayJob or Job.
 
         Kueue's changes of the pod templates (labels of the flavor's nodes, annotations of the request) do not show in a
@@ -113,7 +117,7 @@ class Workload(pulumi.ComponentResource):
             delete_before_replace=True,
         )
         body = {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": {**suspended, **spec}}
-        custom_resource(self._name, body, options, self._namespace)
+        return custom_resource(self._name, body, options, self._namespace)
 
     def _supporting(self, password: pulumi.Output[str]) -> list[pulumi.Resource]:
         """Create what must exist before the first pod, and the head's PodDisruptionBudget."""

@@ -90,6 +90,13 @@ class CloudSettings(Section):
             says = f"The cluster cannot have at least {self.nodes.min} and at most {self.nodes.max} nodes."
             yield Found(says, f"raise nodes.max to {self.nodes.min}, or lower nodes.min")
 
+    @rule("nodes.maxHours", "nodes.min", source=CONTRACT)
+    def permanent_nodes_have_no_limit(self) -> Finding:
+        if self.nodes.max_hours and self.nodes.min > 0:
+            says = f"The end of the workload after {self.nodes.max_hours} hours would not bound the bill: nodes.min "
+            says += "nodes stay up without work."
+            yield Found(says, "set nodes.min to 0, or remove nodes.maxHours")
+
     @rule("access.publicEndpoint", "access.authorizedNetworks", source=ENDPOINTS)
     def public_endpoint_for_the_internet(self) -> Finding:
         networks = self.access.authorized_networks

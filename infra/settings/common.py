@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.catalog.pins import RAY
-from infra.settings.fields import Cidr, Derived, Flag, Number, RayRelease, Section, Text
+from infra.settings.fields import Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text
 
 
 class CloudNodes(Section):
@@ -29,7 +29,14 @@ class CloudNodes(Section):
         "projects/P/reservations/R[/reservationBlocks/B]; eks: its id, cr-….",
     )
     min: Number = Field(0, ge=0, le=1000, title="nodes", description="Fewest nodes; they stay up without work.")
-    max: Number = Field(2, ge=1, le=1000, title="nodes", description="Most nodes: the bound of the cluster's cost.")
+    max: Number = Field(2, ge=1, le=1000, title="nodes", description="Most nodes: the bound of the cost per hour.")
+    max_hours: Annotated[int, Field(ge=1, le=8760), FromText] | None = Field(
+        None,
+        title="hours",
+        description="Hours for which workers may hold nodes without a break, whatever runs on them: then the cluster "
+        "is suspended, or the job ends. Without it, nothing ends a job that hangs. (maxRunHours is the lifetime of one "
+        "flex-start node, and the next node follows.)",
+    )
 
     @property
     def capacities(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The nccl-tests Job, as the stack file of EKS defines it; its launcher logs into its pods by their host names.
+"""The Jobs of the EKS stack: nccl-tests, whose launcher logs into its pods by their host names, and the Indexed Job.
 
 Real: the API server, the Job controller, the EndpointSlice controller and the scheduler. Simulated: nodes and the
 addresses of pods (kwok), and the DNS server: this file applies its documented rules to what the controllers wrote
@@ -7,12 +7,15 @@ addresses of pods (kwok), and the DNS server: this file applies its documented r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from infra.kubernetes.nccl_job import JOB_NAME, Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import key_secret, manifests
 from infra.kubernetes.pods import JOB_INDEX
 from infra.settings import parse
 from tests.kubernetes import stack_objects
-from tests.kubernetes.queries import GPU, RAY, WITHIN_S, is_ready, name, pods, problems, unresolved
+from tests.kubernetes.queries import GPU, RAY, WITHIN_S, condition, is_ready, name, pods, problems, unresolved
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.control_plane import ControlPlane
 
@@ -31,30 +34,66 @@ def test_nccl_job_pods_have_the_names_that_mpirun_looks_up(plane: ControlPlane) 
     for body in objects:
         api.apply(body)
     (body,) = (body for body in objects if body["kind"] == "Job")
-    selected = body["spec"]["template"]["spec"]["nodeSelector"]
-    nodes = [f"nccl-{index}" for index in range(body["spec"]["completions"])]
+    with running(api, body) as found:
+        assert len({pod["spec"]["nodeName"] for pod in found}) == len(found) >= 2
+        names = resolved(api)
+        for pod in found:
+            assert unresolved(api, pod) == []
+            environment = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+            host = f"{environment['RDMA_RAY_JOB']}-{pod['metadata']['labels'][JOB_INDEX]}"
+            assert names[f"{host}.{environment['RDMA_RAY_SERVICE']}"] == {pod["status"]["podIP"]}
+        for each in objects:
+            api.delete(each["apiVersion"], each["kind"], name(each), RAY, propagation="Foreground")
+
+
+def test_indexed_job_ends_with_the_first_pod_at_its_deadline(plane: ControlPlane) -> None:
+    """The Job controller ends the other pods. The test writes the status with which a kubelet ends a pod at its
+    activeDeadlineSeconds (kubernetes: pkg/kubelet/active_deadline.go, v1.36.1); kwok does not know deadlines."""
+    api = plane.api
+    ours, theirs = next((ours, theirs) for stack, ours, theirs in stack_objects.stacks() if stack == "eks, Indexed Job")
+    limited = ours | {"nodes": ours["nodes"] | {"maxHours": 24}}
+    objects = {kind: body for body in stack_objects.registered(limited, theirs, "eks") if (kind := body["kind"])}
+    for kind in ("Namespace", "ServiceAccount", "Job"):
+        api.apply(objects[kind])
+    body = objects["Job"]
+    with running(api, body) as (first, *others):
+        assert others
+        assert {pod["spec"]["activeDeadlineSeconds"] for pod in (first, *others)} == {24 * 3600}
+        (container,) = first["status"]["containerStatuses"]
+        ended = container | {"ready": False, "state": {"terminated": {"exitCode": 143, "reason": "Error"}}}
+        status = {"phase": "Failed", "reason": "DeadlineExceeded", "containerStatuses": [ended]}
+        path = f"/api/v1/namespaces/{RAY}/pods/{name(first)}/status"
+        api.request("PATCH", path, body={"status": status}, content_type="application/merge-patch+json")
+
+        def failed() -> bool:
+            found = condition(api.get("batch/v1", "Job", name(body), RAY), "Failed")
+            running = [pod for pod in pods(api, f"{JOB_NAME}={name(body)}") if pod["status"]["phase"] != "Failed"]
+            if found.get("status") == "True" and not running:
+                return True
+            raise NotYet(f"{found}; {list(map(name, running))}")
+
+        api.until("the failed Job", failed, WITHIN_S)
+        api.delete("batch/v1", "Job", name(body), RAY, propagation="Foreground")
+
+
+@contextmanager
+def running(api: Api, job: Json) -> Iterator[list[Json]]:
+    """Create a node for each pod of a Job; yield its pods when all are ready. Delete the nodes at the end."""
+    selected = job["spec"]["template"]["spec"]["nodeSelector"]
+    nodes = [f"{name(job)}-{index}" for index in range(job["spec"]["completions"])]
     for node in nodes:
         metadata = {"name": node, "labels": selected | {"kubernetes.io/hostname": node}}
         # With its status from the start: kwok writes its own amounts to a node without them.
         status = {"capacity": ROOM | DEVICES, "allocatable": ROOM | DEVICES}
         api.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
 
-    def running() -> list[Json]:
-        found = pods(api, f"{JOB_NAME}={name(body)}")
+    def ready() -> list[Json]:
+        found = pods(api, f"{JOB_NAME}={name(job)}")
         if len(found) == len(nodes) and all(map(is_ready, found)):
             return found
         raise NotYet(problems(api))
 
-    found = api.until("the Job's pods", running, WITHIN_S)
-    assert len({pod["spec"]["nodeName"] for pod in found}) == len(found) >= 2
-    names = resolved(api)
-    for pod in found:
-        assert unresolved(api, pod) == []
-        environment = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
-        host = f"{environment['RDMA_RAY_JOB']}-{pod['metadata']['labels'][JOB_INDEX]}"
-        assert names[f"{host}.{environment['RDMA_RAY_SERVICE']}"] == {pod["status"]["podIP"]}
-    for each in objects:
-        api.delete(each["apiVersion"], each["kind"], name(each), RAY, propagation="Foreground")
+    yield api.until("the Job's pods", ready, WITHIN_S)
     for node in nodes:
         api.delete("v1", "Node", node)
 
