@@ -18,6 +18,7 @@ from infra.catalog.aws import zone_region
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.eks.addons import BEFORE_NODES, Addons, DevicePlugins
 from infra.eks.autoscaler import Autoscaler, autoscaler_role
+from infra.eks.budget import monthly_budget
 from infra.eks.cluster import EksCluster
 from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, PodRole, Role
 from infra.eks.names import SYSTEM_NODES, EksNames
@@ -102,6 +103,8 @@ class EksStack(pulumi.ComponentResource):
         name = cluster.resource.name
 
         role = Role("nodes", names, own, service="ec2.amazonaws.com", policies=NODE_POLICIES)
+        if settings.budget.email is not None:
+            monthly_budget(settings.budget, names, own, role=role)
         cni = Role("cni", names, own, service=POD_IDENTITY, policies=CNI_POLICIES)
         before = Addons("before-nodes", BEFORE_NODES, names, own, cluster=name, roles={"vpc-cni": cni}).addons
 

@@ -14,6 +14,7 @@ from pulumi import ResourceOptions
 
 from infra.addresses import gke_addresses
 from infra.catalog.machines import GKE_CATALOG
+from infra.gke.budget import MonthlyBudget
 from infra.gke.cluster import GkeCluster
 from infra.gke.nccl_installer import NcclInstaller
 from infra.gke.network import (
@@ -93,6 +94,8 @@ class GkeStack(pulumi.ComponentResource):
         own, machine = ResourceOptions(parent=self), GKE_CATALOG[settings.nodes.machine]
         owner = random.RandomId("owner", byte_length=OWNER_BYTES, opts=own).hex
         self.site = site = Site(name, str(gcp.config.project), settings.location, owner)
+        if settings.budget.email is not None:
+            MonthlyBudget("budget", settings.budget, site, own)
         addresses = gke_addresses(IPv4Network(settings.network.base_range), settings.nodes.max, machine.nics)
         plane = addresses.control_plane
         network = ClusterNetwork("cluster", site, addresses, own, flow_logs=settings.hardening)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from infra.catalog.machines import CATALOG
 from infra.catalog.pins import RAY_IN
-from infra.settings.common import CloudAccess, CloudNetwork, CloudNodes, CloudRay, CloudStorage
+from infra.settings.common import CloudAccess, CloudBudget, CloudNetwork, CloudNodes, CloudRay, CloudStorage
 from infra.settings.fields import KUBERAY, Flag, Section, Text
 from infra.settings.problems import CONTRACT, Finding, Found, rule
 
@@ -66,6 +66,7 @@ class CloudSettings(Section):
     storage: CloudStorage = Field(description="Folder that every Ray node sees.")
     access: CloudAccess = Field(description="Who reaches the cluster's control plane.")
     network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
+    budget: CloudBudget = Field(description="Mail about the stack's cost of a month.")
     protect: Flag = Field(True, description="Deletion protection of what holds data or takes hours to create again.")
     hardening: Flag = Field(
         False,
@@ -96,6 +97,12 @@ class CloudSettings(Section):
             says = f"The end of the workload after {self.nodes.max_hours} hours would not bound the bill: nodes.min "
             says += "nodes stay up without work."
             yield Found(says, "set nodes.min to 0, or remove nodes.maxHours")
+
+    @rule("budget.monthly", "budget.email", source=CONTRACT)
+    def budget_incomplete(self) -> Finding:
+        if (self.budget.monthly is None) != (self.budget.email is None):
+            missing = "address: nobody would get a mail" if self.budget.email is None else "amount: no mail is sent"
+            yield Found(f"The budget has no {missing}.", "set budget.monthly and budget.email, or remove both")
 
     @rule("access.publicEndpoint", "access.authorizedNetworks", source=ENDPOINTS)
     def public_endpoint_for_the_internet(self) -> Finding:

@@ -9,6 +9,9 @@ from pydantic import Field
 from infra.catalog.pins import RAY
 from infra.settings.fields import Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text
 
+BUDGET_ALERTS = (50, 80, 100)
+"""Percentages of a budget at which the cloud writes a mail (our choice)."""
+
 
 class CloudNodes(Section):
     """Node pool of GPU machines, which carry Ray workers. The Ray head runs elsewhere and is not counted."""
@@ -135,4 +138,18 @@ class CloudNetwork(Section):
     base_range: Cidr = Field(
         description="Private IPv4 range from which every network of the stack is cut (infra/addresses.py). Choose one "
         "that your other networks do not use, if you may connect them later."
+    )
+
+
+class CloudBudget(Section):
+    """Mail when the stack's cost of a month reaches half, four fifths and all of an amount."""
+
+    monthly: Annotated[int, Field(ge=1, le=1_000_000_000), FromText] | None = Field(
+        None,
+        title="whole units of money",
+        description="Amount a month: US dollars on eks, the currency of the billing account on gke. It ends nothing "
+        "(nodes.maxHours does).",
+    )
+    email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = Field(
+        None, title="an e-mail address", examples=["ops@example.com"], description="Address that the mails go to."
     )

@@ -22,9 +22,9 @@ from infra.settings.cloud import (
     not_available,
     supported,
 )
-from infra.settings.common import CloudAccess, CloudNetwork, CloudNodes
+from infra.settings.common import CloudAccess, CloudBudget, CloudNetwork, CloudNodes
 from infra.settings.fields import Cidr, Derived, Flag, FromText, OneOf
-from infra.settings.problems import Finding, Found, rule
+from infra.settings.problems import CONTRACT, Finding, Found, rule
 
 BUCKETS = "Cloud Storage docs naming-buckets, read 2026-11"
 CLAIMS = "GoogleCloudPlatform/cluster-autoscaler: gke/dynamicresources/network.go, 7d25050, 2026-08-21"
@@ -96,6 +96,18 @@ class GkeAccess(CloudAccess):
     egress: Literal["nat"] = "nat"
 
 
+class GkeBudget(CloudBudget):
+    """Mail when the stack's cost of a month reaches half, four fifths and all of an amount."""
+
+    billing_account: Annotated[str, Field(pattern=r"^[0-9A-F]{6}(-[0-9A-F]{6}){2}$")] | None = Field(
+        None,
+        title="a billing account's id",
+        examples=["012345-6789AB-CDEF01"],
+        description="gke: billing account of the project, such as 012345-6789AB-CDEF01, on which the stack's user "
+        "creates the budget.",
+    )
+
+
 class GkeNetwork(CloudNetwork):
     """Addresses of the stack's own networks."""
 
@@ -113,6 +125,14 @@ class GkeSettings(CloudSettings):
     )
     access: GkeAccess
     network: GkeNetwork
+    budget: GkeBudget
+
+    @rule("budget.billingAccount", "budget.email", source=CONTRACT)
+    def budget_without_account(self) -> Finding:
+        if (self.budget.billing_account is None) != (self.budget.email is None):
+            says = "A budget of Google Cloud belongs to a billing account and writes to an address; one of them is not "
+            says += "set, so nobody would get a mail."
+            yield Found(says, "set budget.monthly, budget.email and budget.billingAccount, or none of them")
 
     @rule("location", source=ROCE)
     def location_not_a_zone(self) -> Finding:

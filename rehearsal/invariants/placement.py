@@ -113,11 +113,13 @@ def ray_spec(workload: Node) -> Json:
 
 
 def pods_of(owner: Node) -> Iterator[Pods]:
-    """Yield the pods of a workload, DaemonSet or Helm release."""
+    """Yield the pods of a workload, DaemonSet, CronJob or Helm release."""
     groups: list[tuple[str, int, Any]] = []
     if ray := ray_spec(owner):
         groups = [("head", 1, value_at(ray, "headGroupSpec.template"))]
         groups += [(group["groupName"], group["maxReplicas"], group["template"]) for group in ray["workerGroupSpecs"]]
+    elif job := at(owner, "spec.jobTemplate.spec.template"):
+        groups = [("pods", 1, job)]
     elif at(owner, "spec.template"):
         groups = [("pods", at(owner, "spec.parallelism") or 0, at(owner, "spec.template"))]
     elif owner.type.endswith(":Release"):

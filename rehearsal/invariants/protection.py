@@ -133,11 +133,12 @@ def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
 
 def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
     """Head and workers have different accounts, and no container gets a token of the Kubernetes API but that of Ray's
-    autoscaler, in which no job runs."""
+    autoscaler, in which no job runs. A CronJob's pods have an account of their own."""
     tokens = {name_of(node): node.inputs.get("automountServiceAccountToken") for node in stack.of("ServiceAccount")}
     wanted = {pods.spec.get("serviceAccountName"): False for pods in ray_pods(stack)}
-    yield from differs("accounts and their tokens", tokens, wanted)
-    if len(wanted) != len(ray_pods(stack)):
+    accounts = [pods.spec.get("serviceAccountName") for node in stack.of("CronJob") for pods in pods_of(node)]
+    yield from differs("accounts and their tokens", tokens, {**dict.fromkeys(accounts, False), **wanted})
+    if len(wanted) != len(ray_pods(stack)) or set(accounts) & set(wanted):
         yield f"head and workers run as {sorted(map(str, wanted))}"
     for pods in ray_pods(stack):
         yield from differs(f"{pods}: token", pods.spec.get("automountServiceAccountToken"), False)

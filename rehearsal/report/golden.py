@@ -15,6 +15,8 @@ from rehearsal.graph import PROVIDERS, Graph, Node
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 """The key by which the engine marks values of special kinds in its state (pulumi: sdk/go/common/resource/sig)."""
 MASK = "[secret]"
+MOST_LINES = 40
+"""Lines of a text that the list has; a longer one is a file of this project."""
 _HARMLESS = {
     "5cf8f73096256a8f31e491e813e4eb8e": "[resource]",
     "c44067f5952c0a294b673a41bacd8c17": "[asset]",
@@ -44,7 +46,7 @@ def golden(graph: Graph) -> str:
 
 
 def masked(value: Any) -> Any:
-    """Mask secrets, and drop the annotations of the engine and its bridges."""
+    """Mask secrets and long scripts, and drop the annotations of the engine and its bridges."""
     if isinstance(value, Mapping):
         if SIGNATURE in value:
             # An unknown mark may be that of a secret.
@@ -52,6 +54,8 @@ def masked(value: Any) -> Any:
         return {key: masked(item) for key, item in value.items() if not key.startswith("__")}
     if isinstance(value, list):
         return [masked(item) for item in value]
+    if isinstance(value, str) and value.count("\n") > MOST_LINES:
+        return f"({len(value.splitlines())} lines)"
     return value
 
 

@@ -47,6 +47,10 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "access.authorizedNetworks": ["203.0.113.7/32"],
             "queue": "kueue",
             "hardening": True,
+            "nodes.maxHours": 24,
+            "budget.monthly": 9000,
+            "budget.email": "ops@example.com",
+            "budget.billingAccount": "012345-6789AB-CDEF01",
         },
     ),
     "claims": (
@@ -65,7 +69,10 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "gke-dws",
         {"nodes.capacity": "reservation", "nodes.reservation": "ours", "nodes.fallback": "flex-start-queued"},
     ),
-    "indexed-job": ("gke-dranet", {"ray.mode": "indexed-job", "ray.entrypoint": ENTRYPOINT}),
+    "indexed-job": (
+        "gke-dranet",
+        {"ray.mode": "indexed-job", "ray.entrypoint": ENTRYPOINT, "nodes.maxHours": 24},
+    ),
     "spot": (
         "eks",
         {
@@ -102,6 +109,9 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "storage.exportDeletions": True,
             "ray.mode": "job",
             "ray.entrypoint": ENTRYPOINT,
+            "nodes.maxHours": 24,
+            "budget.monthly": 9000,
+            "budget.email": "ops@example.com",
             "access.publicEndpoint": False,
             "access.authorizedNetworks": None,
         },

@@ -1,4 +1,4 @@
-"""Keys and aliases of KMS, and log groups of CloudWatch."""
+"""Keys and aliases of KMS, log groups of CloudWatch, and budgets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.outputs import arn, computed, generated_id, identify_by_name, kind, region_of
+from rehearsal.clouds.aws.outputs import (
+    ACCOUNT,
+    arn,
+    computed,
+    generated_id,
+    identify_by_name,
+    in_use,
+    kind,
+    name_of,
+    partition_of,
+    region_of,
+    tags,
+)
 from rehearsal.clouds.aws.references import to_named
 from rehearsal.engine.kind import Call, Json
 from rehearsal.engine.values import digest, last
@@ -29,6 +41,23 @@ def compute_alias(call: Call) -> Json:
     }
 
 
+def identify_budget(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """Return ACCOUNT:NAME."""
+    return f"{inputs.get('accountId') or ACCOUNT}:{name_of(inputs)}"
+
+
+def compute_budget(call: Call) -> Json:
+    """Return the ARN, which has no region, and the account."""
+    account, name = call.id.split(":")
+    partition = partition_of(region_of({}, call.config))
+    return {
+        "accountId": account,
+        "name": name,
+        "arn": f"arn:{partition}:budgets::{account}:budget/{name}",
+        **tags(call),
+    }
+
+
 KEY = kind(
     tokens.KEY,
     identify_key,
@@ -42,4 +71,12 @@ LOG_GROUP = kind(
     identify_by_name,
     computed("logs", "log-group:", "name", retentionInDays=0),
     immutable="logGroupClass",
+)
+BUDGET = kind(
+    tokens.BUDGET,
+    identify_budget,
+    compute_budget,
+    conflict=in_use(
+        "400 DuplicateRecordException", "Error creating budget - the budget already exists", "Budgets API, CreateBudget"
+    ),
 )

@@ -33,6 +33,7 @@ ATTACHMENT = "aws:iam/rolePolicyAttachment:RolePolicyAttachment"
 KEY = "aws:kms/key:Key"
 ALIAS = "aws:kms/alias:Alias"
 LOG_GROUP = "aws:cloudwatch/logGroup:LogGroup"
+BUDGET = "aws:budgets/budget:Budget"
 FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 DATA_REPOSITORY = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
 
