@@ -74,6 +74,7 @@ EDITS = (
     *_both("lower the maximum below what runs", "nodes.max=1"),
     *_both("new image of Ray", "ray.image=registry.example.com/ray:2.60.0-2"),
     Edit(name="new maximum run time", stack="gke", settings=("nodes.maxRunHours=24",)),
+    *_both("a time limit of the workload", "nodes.maxHours=48"),
     *_both("add a bucket", "storage.bucket=my-training-data"),
     Edit(name="one more authorized network", stack="gke", settings=("access.authorizedNetworks[0]=10.9.0.0/16",)),
     Edit(name="one more authorized network", stack="eks", settings=("access.authorizedNetworks[1]=198.51.100.7/32",)),
