@@ -103,6 +103,10 @@ def test_resource_create_update_delete(client: Client) -> None:
 def test_preview_sends_no_request(client: Client) -> None:
     assert client.create(BOX, {"name": UNKNOWN, "weight": 99}, preview=True) == ("", {"name": UNKNOWN, "weight": 99})
     assert client.update(BOX, "nowhere", {}, {"weight": 99}, preview=True) == {"weight": 99}
+    # Computed outputs stay known, also inside a block that the program sets.
+    before, olds = {"block": {"set": 1}}, {"block": {"set": 1, "computed": 2}, "computed": 3}
+    planned = client.update(BOX, "nowhere", before, {**before, "weight": UNKNOWN}, preview=True, olds=olds)
+    assert planned == {**olds, "weight": UNKNOWN}
     assert client.outcomes() == []
 
 
