@@ -170,7 +170,7 @@ def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[
         )
     if not matches:
         return None
-    return str(_TABLES["imported_as"].get(create.type, "{id}").format_map({**create.inputs, "id": matches[0].id}))
+    return str(_TABLES["imported_as"].get(create.type, "{id}")).format_map({**create.inputs, "id": matches[0].id})
 
 
 @dataclass(frozen=True)

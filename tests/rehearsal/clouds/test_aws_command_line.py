@@ -13,7 +13,7 @@ from rehearsal.engine.state import State
 from rehearsal.engine.workspace import FOLDER, PROGRAMS, Workspace
 from tools.recovery import Tagged, list_command, tagged
 
-TAGS = {"rdma-ray-stack": "eks", "Name": "eks-x"}
+TAGS = {"rdma-ray-stack": "eks", "Name": "eks-x", "rdma-ray-owner": "0a1b"}
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def workspace(tmp_path: Path) -> Workspace:
 def test_tagged_resources_of_the_region_are_listed(workspace: Workspace) -> None:
     """With the call of recovery, in the environment of a rehearsal."""
     assert sorted(tagged("eks", "us-east-2", workspace.environment()), key=lambda each: each.arn) == [
-        Tagged("arn:aws:ec2:us-east-2:123456789012:natgateway/nat-1", "eks-x", ""),
-        Tagged("arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1", "eks-x", ""),
+        Tagged("arn:aws:ec2:us-east-2:123456789012:natgateway/nat-1", "eks-x", "0a1b"),
+        Tagged("arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1", "eks-x", "0a1b"),
     ]
 
 
