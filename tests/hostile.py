@@ -17,7 +17,6 @@ from infra.terminal import UNPRINTABLE
 from workloads.cli import main
 
 SECONDS = 2
-MEMORY = 2**28  # bytes that all inputs of a test module together may add to the peak of this process
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202eabc"
 PIECES = (
     *(b"\x00", b"\xff\xfe", "é".encode("latin-1"), b"\xed\xa0\x80", "\ufeff".encode(), ESCAPES.encode(), b"\r", b"\t"),
@@ -91,11 +90,11 @@ def bounded_time() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bounded_memory() -> Iterator[None]:
-    """Fail if the peak of this process grows by more than `MEMORY`."""
+def bounded_memory(mebibytes: int) -> Iterator[None]:
+    """Fail if the peak of this process grows by more than this."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY // 1024
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024 < mebibytes
 
 
 def run(*arguments: str | Path) -> tuple[int, str, str]:
@@ -106,7 +105,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
     streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
     with bounded_time(), contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
         code = main([str(argument) for argument in arguments])
-    said, complained = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
+    said, complained = (stream.buffer.getvalue().decode() for stream in streams)
     assert not UNPRINTABLE.search(said + complained)
     assert "Traceback" not in said + complained
     assert said or complained

@@ -23,18 +23,19 @@ from typing import Any
 
 import psutil
 import yaml
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from infra.local.folder import ClusterFolder
 from infra.settings import CloudSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, settle
-from workloads.client.view import table_of
+from workloads.client.view import Terminal, table_of
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result
 from workloads.nccl.units import format_size
+from workloads.results import write_file
 
 ROOT = Path(__file__).resolve().parents[1]
 PULUMI = str(ROOT / "bin" / "pulumi")
@@ -178,7 +179,7 @@ class Stack:
                 self.pulumi("config", "set", "--path", f"rdma-ray:{key}", value, quiet=True)
             self.settings = self._read_file()
         except BaseException:
-            self.file.write_text(before)
+            write_file(self.file, before)
             raise
 
     def _destroy(self) -> None:
@@ -304,9 +305,9 @@ def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float]
     training = json.loads((results / "digits.json").read_text())
     accuracy, epochs, world = training["accuracy"], len(training["epochs"]), training["world"]
     nodes, ray = outputs["nodes"], outputs["ray"]
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     console.print()
-    console.rule(f"stack [bold]{stack}[/] is up and works")
+    console.rule(Text.assemble("stack ", (stack, "bold"), " is up and works"))
     facts = Table.grid(padding=(0, 2))
     facts.add_row("nodes", f"1 head, {nodes['min']} workers of {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
     facts.add_row("benchmark", f"{benchmark.reason}; {benchmark.notice or 'over the fabric'}")
@@ -326,7 +327,7 @@ def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float]
     console.print(table)
     rounded = {phase: round(value, 1) for phase, value in seconds.items()}
     summary = {"stack": stack, "nodes": nodes, "accuracy": accuracy, "seconds": rounded}
-    (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_file(results / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
+from infra.terminal import printable
 from workloads.exits import Exit, WorkloadError
 
 
@@ -60,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or Exit.OK
     except CycloptsError as error:
-        print(usage_error(error), file=sys.stderr)
+        print(printable(usage_error(error)), file=sys.stderr)
         return Exit.ERROR
     except WorkloadError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return error.code
     except SystemExit as leave:
         return int(leave.code or 0)

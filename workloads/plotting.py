@@ -10,6 +10,9 @@ from typing import Any, Literal
 import matplotlib as mpl
 from cycler import cycler
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from infra.terminal import printable
 
 INK, SOFT, GRID, BAD = "#1c2127", "#5c6773", "#e3e7eb", "#b3261e"
 LINES = ("#1f5fbf", "#b35900", "#6b4fa3", "#00796b")
@@ -58,6 +61,9 @@ def style() -> Iterator[None]:
 
 def encoded(drawing: Figure, kind: Literal["png", "svg"]) -> bytes:
     """Return a figure as a file without date and program, so that equal figures are equal files."""
+    for text in drawing.findobj(Text):
+        if (safe := printable(text.get_text())) != text.get_text():  # SVG is XML, which has no control characters
+            text.set_text(safe)
     written = io.BytesIO()
     names = ("Software",) if kind == "png" else ("Date", "Creator", "Format", "Type")
     drawing.savefig(written, format=kind, metadata=dict.fromkeys(names))

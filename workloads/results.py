@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import secrets
+import shutil
+import stat
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from workloads.exits import WorkloadError
 
 MARK = "@rdma-ray "
 Event = dict[str, Any]
+LARGEST = 2**26  # bytes of a JSON file; a sweep on 1,024 ranks has 20 MB
+LONGEST_INTEGER = 24  # digits; sums of 64-bit counters have fewer, and floats hold all of them
 
 
 def emit(kind: str, **fields: Any) -> None:
@@ -35,16 +44,20 @@ def parse(line: str) -> Event | None:
     if at < 0:
         return None
     try:
-        event = json.loads(line[at + len(MARK) :])
-    except json.JSONDecodeError:
+        event = loads(line[at + len(MARK) :])
+    except ValueError:
         return None
     return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None
+
+
+Time = Annotated[float, Field(ge=0, lt=253402300800)]
+"""Seconds since 1970, before the year 10000: what Python can print as a date."""
 
 
 class Part(BaseModel):
     """Part of a result: frozen, rejects unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class JobResult(Part):
@@ -56,9 +69,9 @@ class JobResult(Part):
     """Command whose `--json FILE` writes such a result."""
 
     schema_: str
-    started: float
-    finished: float
-    exit_code: int
+    started: Time
+    finished: Time
+    exit_code: int = Field(ge=0, le=255)
     reason: str
     backend: Literal["nccl", "gloo"] | None = None
     versions: dict[str, str | None] | None = None
@@ -82,25 +95,81 @@ class JobResult(Part):
         schema = document.get("schema") if isinstance(document, dict) else None
         if schema != expected:
             raise WorkloadError(
-                f"{name} is no result of this version: its schema is {schema!r}, not {expected!r}. Create one with"
-                f" `{cls.writer} --json FILE`"
+                f"{name} is no result of this version: its schema is {repr(schema)[:80]}, not {expected!r}. Create one"
+                f" with `{cls.writer} --json FILE`"
             )
         try:
-            return cls.model_validate(document)
+            found = cls.model_validate(document)
+            from_json(found.model_dump_json(), allow_inf_nan=False)  # Pydantic reads the text "nan" as a number
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise WorkloadError(f"{name} is an incomplete result: {where}: {first['msg']}") from None
+        except ValueError as error:
+            raise WorkloadError(f"{name} is no result: {error}") from None
+        return found
+
+
+def loads(text: str | bytes) -> Any:
+    """Return the value in JSON text.
+
+    ValueError also for what some reader would trip over: more than 200 levels, a key given twice, NaN, infinity, a huge
+    integer, half of a surrogate pair.
+    """
+    from_json(text)
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_object, parse_int=_integer, parse_float=_finite)
 
 
 def read_json(path: Path) -> Any:
     """Return the document in a JSON file. WorkloadError if it cannot be read."""
+    data = read_bytes(path)
+    if len(data) > LARGEST:
+        raise WorkloadError(f"cannot read {path}: it has more than {LARGEST // 2**20} MiB, so it is no result")
     try:
-        return json.loads(path.read_bytes(), parse_constant=_refuse)
-    except OSError as error:
-        raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
+        return loads(data)
     except ValueError as error:
         raise WorkloadError(f"{path} is not JSON: {error}") from None
+
+
+def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
+    """Return a file's first `limit` + 1 bytes, so that a longer one shows. WorkloadError if it cannot be read."""
+    try:
+        # A shell's <(command) is a pipe. Without O_NONBLOCK, opening a named pipe without a writer blocks forever.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            os.set_blocking(file.fileno(), True)
+            return file.read(limit + 1)
+    except OSError as error:
+        raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file and its parent folders, and return its path. WorkloadError if it cannot be written.
+
+    At any moment, a regular file has its old content or the new one. Links, devices and pipes stay what they are.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    partial = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            path.write_bytes(data)
+            return path
+        target = Path(os.path.realpath(path))
+        partial = target.with_name(f".{secrets.token_hex(8)}.partial")
+        with partial.open("xb") as file:
+            if target.exists():
+                shutil.copymode(target, partial)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # else the rename may reach the disk before the content
+        partial.replace(target)
+    except OSError as error:
+        raise WorkloadError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        if partial is not None:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+    return path
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -113,5 +182,25 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[math.ceil(round(percent * len(values) / 100, 9)) - 1]
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {name[:80]!r} is in the same object twice")
+    return found
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
+
+
+def _integer(text: str) -> int:
+    if len(text) > LONGEST_INTEGER:
+        raise ValueError(f"an integer has more than {LONGEST_INTEGER} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"the number {text[:40]} is infinite")
+    return value

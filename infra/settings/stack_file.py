@@ -79,7 +79,7 @@ class _Loader(yaml.SafeLoader):
     depth = values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        mark = self.peek_event().start_mark
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # types-PyYAML
         if self.check_event(yaml.AliasEvent):
             raise _RefusedError(mark, "There is an alias (*) of another value", "write the value out")
         if self.depth == DEEPEST or self.values == MOST_VALUES:

@@ -5,6 +5,7 @@ Submissions go through Ray's own client: see run.py.
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -12,6 +13,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import SecretStr
 
@@ -22,6 +24,8 @@ from workloads.exits import Exit, WorkloadError
 # Limit on traffic: a long log (NCCL_DEBUG=INFO on many ranks) is polled less often.
 BYTES_PER_SECOND = 2e6
 SHORTEST_PAUSE_S = 0.5
+LAST_TIME = 253402300800e3  # milliseconds since 1970, the year 10000
+LARGEST = 2**29  # bytes of an answer; Ray answers with the whole log of a job
 
 
 class UnreachableError(WorkloadError):
@@ -46,16 +50,19 @@ class Job:
 
     @staticmethod
     def of(details: dict[str, Any]) -> Job:
-        """Return a job from Ray's JobDetails."""
-        return Job(
-            id=details.get("submission_id") or details.get("job_id") or "",
-            status=details["status"],
-            message=details.get("message") or "",
-            started=(details.get("start_time") or 0) / 1000 or None,
-            ended=(details.get("end_time") or 0) / 1000 or None,
-            exit_code=details.get("driver_exit_code"),
-            metadata=details.get("metadata") or {},
-        )
+        """Return a job from Ray's JobDetails. WorkloadError if it is none."""
+        try:
+            return Job(
+                id=details.get("submission_id") or details.get("job_id") or "",
+                status=details["status"],
+                message=details.get("message") or "",
+                started=_seconds(details.get("start_time")),
+                ended=_seconds(details.get("end_time")),
+                exit_code=details.get("driver_exit_code"),
+                metadata=details.get("metadata") or {},
+            )
+        except (AttributeError, KeyError, TypeError) as error:
+            raise WorkloadError(f"Ray's answer is not the details of a job ({error}): see `rdma-ray list`") from None
 
 
 @dataclass
@@ -86,7 +93,7 @@ class Api:
         return {"Authorization": f"Bearer {self.token.get_secret_value()}"}
 
     def job(self, job_id: str) -> Job:
-        return Job.of(self.call(f"/api/jobs/{job_id}"))
+        return Job.of(self.call(_path(job_id)))
 
     def jobs(self) -> list[Job]:
         """Return all jobs that the cluster knows, newest first."""
@@ -94,11 +101,11 @@ class Api:
 
     def logs(self, job_id: str) -> str:
         """Return the whole log so far; empty before the driver has started."""
-        return str(self.call(f"/api/jobs/{job_id}/logs").get("logs") or "")
+        return str(self.call(_path(job_id, "logs")).get("logs") or "")
 
     def stop(self, job_id: str, timeout_s: float = 60) -> Job:
         """Stop a job, wait for its end, and return it. WorkloadError after `timeout_s`."""
-        self.call(f"/api/jobs/{job_id}/stop", method="POST")
+        self.call(_path(job_id, "stop"), method="POST")
         deadline = time.monotonic() + timeout_s
         while not (job := self.job(job_id)).terminal:
             if time.monotonic() > deadline:
@@ -119,11 +126,13 @@ class Api:
         request = urllib.request.Request(self.address + path, method=method, headers=self.headers)
         try:
             with _opener.open(request, timeout=self.timeout_s) as answer:
-                return json.load(answer)
+                if len(data := answer.read(LARGEST + 1)) > LARGEST:
+                    raise WorkloadError(f"{self.address}{path} answers with more than {LARGEST // 2**20} MiB")
+                return json.loads(data)
         except urllib.error.HTTPError as error:
             raise self._explain(error, path) from None
-        except (OSError, ValueError) as error:
-            # OSError: refused, reset, timed out. ValueError: the JSON of the answer is truncated.
+        except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+            # OSError: refused, reset, timed out. The others: the answer is truncated, or another server's.
             reason = getattr(error, "reason", None) or error
             raise UnreachableError(f"Ray does not answer at {self.address} ({reason}). {self.unanswered}") from None
 
@@ -138,6 +147,14 @@ class Api:
             return WorkloadError(f"{self.address} does not know {path.split('?')[0]}: see `rdma-ray list` for the jobs")
         body = error.read(2000).decode(errors="replace").strip()
         return WorkloadError(f"{self.address}{path.split('?')[0]} answered {error.code}: {body}")
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return milliseconds / 1000 if milliseconds and 0 < milliseconds < LAST_TIME else None
+
+
+def _path(job_id: str, *rest: str) -> str:
+    return "/".join(["/api/jobs", quote(job_id, safe="", errors="surrogateescape"), *rest])
 
 
 # No proxy: the address is a loopback port or a private network's, and a token must not pass a proxy.

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from infra.plan import Plan
 from infra.plan import plan as plan_of
 from infra.settings import LocalSettings, Settings, SettingsError, from_stack_file
-from workloads.client.view import write_json
+from workloads.client.view import Terminal, write_json
 from workloads.exits import WorkloadError
 from workloads.options import JsonFile, option
 
@@ -31,7 +31,7 @@ def plan(
     """Show the plan of a stack file, or print it as JSON. WorkloadError with every problem of the file."""
     found = plan_of(read_settings(file))
     if json_file != "-":
-        _show_plan(found, Console())
+        _show_plan(found, Terminal())
     if json_file:
         write_json(_plan_as_json(found), json_file)
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,15 +20,19 @@ from typing import Any
 from rich.console import Console
 
 from infra.outputs import Outputs
+from infra.terminal import printable
 from workloads.client.api import Api, Job, exit_code, follow
 from workloads.client.stack import refuse_jobs
-from workloads.client.view import View, present
+from workloads.client.view import Terminal, View, present
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.evidence.raw_log import LogFolder
 from workloads.options import JobOptions
 from workloads.results import Event, parse
 
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what malformed data raises
+LONGEST_LINE = 10_000  # characters of a log line that are shown
 PACKAGE = Path(__file__).resolve().parents[1]
+JOBS_RESULT = "what the job reported"
 # First lines that Ray writes to every job's log: the start, and the command with all its arguments.
 RAY_PREAMBLE = re.compile(r"^\S+ \S+\s+INFO job_manager\.py:|^Running entrypoint for job ")
 JOB_ENVIRONMENT = {
@@ -68,7 +73,7 @@ class Kind:
 
 def kind_of(name: str) -> Kind:
     """Return the kind with this name. Jobs of unknown kinds show their log and have no result."""
-    terminal = Console(stderr=True)
+    terminal = Terminal(stderr=True)
     match name:
         case "nccl":
             from workloads.nccl import report, result
@@ -77,7 +82,7 @@ def kind_of(name: str) -> Kind:
             return Kind(
                 driver="workloads.nccl.driver",
                 view=report.BenchView(terminal),
-                read=lambda found, machine: judged(result.Result.model_validate(found), machine),
+                read=lambda found, machine: judged(result.Result.of(found, JOBS_RESULT), machine),
                 show=report.show,
                 write=_writer("workloads.nccl.page.page"),
             )
@@ -87,7 +92,7 @@ def kind_of(name: str) -> Kind:
             return Kind(
                 driver="workloads.nccl.multigpu",
                 view=report.BenchView(terminal),
-                read=lambda found, _: result.MultiGpuResult.model_validate(found),
+                read=lambda found, _: result.MultiGpuResult.of(found, JOBS_RESULT),
                 show=report.show_multigpu,
             )
         case "hunt":
@@ -97,7 +102,7 @@ def kind_of(name: str) -> Kind:
             return Kind(
                 driver="workloads.nccl.hunt.driver",
                 view=hunt.HuntView(terminal),
-                read=lambda found, _: HuntResult.model_validate(found),
+                read=lambda found, _: HuntResult.of(found, JOBS_RESULT),
                 show=hunt.show,
                 write=lambda found, folder: [f"written: {file}" for file in hunt.write(found, folder)],
             )
@@ -108,7 +113,7 @@ def kind_of(name: str) -> Kind:
             return Kind(
                 driver="workloads.train.driver",
                 view=train.TrainView(terminal),
-                read=lambda found, _: Result.model_validate(found),
+                read=lambda found, _: Result.of(found, JOBS_RESULT),
                 show=train.show,
                 write=_writer("workloads.train.plot"),
             )
@@ -172,15 +177,25 @@ def run_job(
 
 
 def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, out: Path | None = None) -> int:
-    """Judge and show the result, write it where requested, and return the exit code."""
+    """Judge and show the result, write it where requested, and return the exit code.
+
+    WorkloadError if it is no result of this kind: anything on the cluster may write to the job's log.
+    """
     if ended.result is None:
         return ended.code
-    origin = {"job": ended.job.id, "cluster": outputs.ray.cluster, "command": ["rdma-ray", *sys.argv[1:]]}
-    result = kind.read(ended.result | origin, outputs.machine)
-    present(result, kind.show, result.model_dump(mode="json", by_alias=True), json_file)
-    if out is not None:
-        for line in kind.write(result, out):
+    origin = {
+        "job": ended.job.id,
+        "cluster": outputs.ray.cluster,
+        "command": ["rdma-ray", *map(printable, sys.argv[1:])],
+    }
+    try:
+        result = kind.read(ended.result | origin, outputs.machine)
+        present(result, kind.show, result.model_dump(mode="json", by_alias=True), json_file)
+        for line in kind.write(result, out) if out is not None else ():
             print(line, file=sys.stderr)
+    except UNREADABLE as error:
+        says = f"the result of job {ended.job.id} contradicts itself ({type(error).__name__}: {last_line(error)})"
+        raise WorkloadError(f"{says}: see its log by `rdma-ray logs {ended.job.id}`") from None
     return int(result.exit_code)
 
 
@@ -238,15 +253,19 @@ def attend(
 
     def on_line(line: str) -> None:
         event = parse(line)
-        if event is None:
-            if not RAY_PREAMBLE.search(line):
-                view.line(line)
-        elif event["kind"] == "result":
+        if event is not None and event["kind"] == "result" and isinstance(event.get("result"), dict):
             results.append(event["result"])
-        else:
-            if listener is not None:
-                listener(event)
-            view.event(event)
+            return
+        # Anything on the cluster may write to the log: an event that lacks what its view shows is a line of text.
+        with suppress(*UNREADABLE):
+            if event is not None and event["kind"] != "result":
+                if listener is not None:
+                    listener(event)
+                view.event(event)
+                return
+        if not RAY_PREAMBLE.search(line):
+            more = len(line) - LONGEST_LINE
+            view.line(line if more <= 0 else f"{line[:LONGEST_LINE]} … ({more} more characters)")
 
     try:
         with view:

@@ -14,6 +14,7 @@ from infra.outputs import Outputs
 from workloads.exits import WorkloadError
 from workloads.nccl.point_patterns import Limits
 from workloads.options import StackOptions
+from workloads.results import read_bytes
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -34,11 +35,9 @@ def read_outputs(options: StackOptions) -> Outputs:
     file = options.outputs_file
     if file is None:
         return _from_pulumi(name_of(options.stack))
-    try:
-        text = file.read_text()
-    except OSError as error:
-        raise WorkloadError(f"cannot read the outputs file {file}: {error.strerror}") from error
-    return _parse(text, where=f"file {file}", fix="write it by: bin/pulumi stack output --json --show-secrets")
+    return _parse(
+        read_bytes(file), where=f"file {file}", fix="write it by: bin/pulumi stack output --json --show-secrets"
+    )
 
 
 def _from_pulumi(stack: str) -> Outputs:
@@ -66,7 +65,7 @@ def _pulumi() -> str:
     return found
 
 
-def _parse(text: str, where: str, fix: str) -> Outputs:
+def _parse(text: str | bytes, where: str, fix: str) -> Outputs:
     try:
         return Outputs.model_validate_json(text)
     except ValidationError as error:

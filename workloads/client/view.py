@@ -11,16 +11,29 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from workloads.exits import WorkloadError
-from workloads.results import Event
+from infra.terminal import printable
+from workloads.results import Event, write_file
 
 HELD_LINES = 200
 T = TypeVar("T")
+
+
+class Terminal(Console):
+    """Console for text from results, logs and clusters: no markup, no emoji codes, nothing that controls a terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Escape the text of segments, but not rich's own control codes."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 class View(AbstractContextManager["View"]):
@@ -31,7 +44,7 @@ class View(AbstractContextManager["View"]):
 
     def line(self, text: str) -> None:
         """Show one ordinary line of the log."""
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     def failed(self) -> None:
         """Show the log lines held so far, after the job failed."""
@@ -51,7 +64,7 @@ class ProgressView(View):
         self.console = console
         self.held: deque[str] = deque(maxlen=HELD_LINES)
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -87,7 +100,7 @@ class ProgressView(View):
             self.note(text)
 
     def begin(self, total: int, done: int = 0) -> None:
-        self.progress.update(self.task, total=total, completed=done)
+        self.progress.update(self.task, total=int(total), completed=int(done))
 
     def advance(self, text: str) -> None:
         self.progress.update(self.task, advance=1, description=text)
@@ -112,7 +125,7 @@ def present(
     found: T, show: Callable[[T, Console], None], document: Mapping[str, Any], json_file: str | None = None
 ) -> None:
     """Show a result, and write it as JSON if requested. With JSON on stdout, everything else goes to stderr."""
-    show(found, Console(stderr=json_file == "-"))
+    show(found, Terminal(stderr=json_file == "-"))
     if json_file:
         write_json(document, json_file)
 
@@ -124,13 +137,3 @@ def write_json(result: Mapping[str, Any], where: str) -> None:
         sys.stdout.write(text)
     else:
         write_file(Path(where), text)
-
-
-def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file and its parent folders, and return its path. WorkloadError if it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise WorkloadError(f"cannot write {path}: {error.strerror}") from error
-    return path

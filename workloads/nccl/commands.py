@@ -5,6 +5,7 @@ Heavy imports (ray, matplotlib) stay inside the commands to keep help fast.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +13,11 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from pydantic import Field
-from rich.console import Console
 
 from infra.catalog.machines import CATALOG
 from workloads.client.run import run_job
 from workloads.client.stack import limits_of, read_outputs
-from workloads.client.view import present, write_file, write_json
+from workloads.client.view import Terminal, present, write_json
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.judge import view
@@ -28,6 +28,7 @@ from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.page import compare
 from workloads.nccl.result import Result
 from workloads.options import Flat, JobOptions, JsonFile, option
+from workloads.results import write_file
 
 bench = App(name="bench", help="Measure the network between the ranks.")
 bench.command(
@@ -137,7 +138,7 @@ def bench_judge(
 @bench.command(name="floors")
 def bench_floors(*, machine: Annotated[str | None, option(help="Show this machine type only.")] = None) -> None:
     """Show the published bandwidths that the judge uses, with their sources."""
-    view.show_floors(list(CATALOG.values()) if machine is None else [machine_named(machine)], Console())
+    view.show_floors(list(CATALOG.values()) if machine is None else [machine_named(machine)], Terminal())
 
 
 @bench.command(name="report")
@@ -163,7 +164,7 @@ def bench_report(
     if machine is not None:
         result = result.model_copy(update={"verdict": verdict_of(result, machine=machine)})
     target = output or result_file.with_suffix(".html")
-    if target.resolve() == result_file.resolve():
+    if os.path.realpath(target) == os.path.realpath(result_file):
         raise WorkloadError(f"-o {target} would overwrite the result: name another file")
     written = [write_file(target, page(result, machine))]
     if png is not None:

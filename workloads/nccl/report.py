@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from workloads.client.view import ProgressView, say, table_of
 from workloads.nccl.evidence.show import show_evidence
@@ -140,13 +141,13 @@ def _table(result: Result, wide: bool) -> Table:
     return table
 
 
-def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str]]:
+def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str | Text]]:
     """Return the columns that fit, by name; values that are equal in every row are in the heading.
 
     N/A is for None, as in nccl-tests.
     """
     per_nic = any(row.nic_bandwidth for row in rows)
-    columns: list[tuple[str, bool, Callable[[Row], str]]] = [
+    columns: list[tuple[str, bool, Callable[[Row], str | Text]]] = [
         ("operation", True, lambda row: row.title),
         ("type", len({row.dtype for row in rows}) > 1, lambda row: row.dtype),
         ("mode", len({row.mode for row in rows}) > 1, lambda row: SHORT[row.mode]),
@@ -160,7 +161,7 @@ def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str]]
         ("algbw", True, lambda row: figure(row.algbw)),
         ("busbw", True, lambda row: figure(row.busbw)),
         ("per NIC", per_nic, lambda row: "N/A" if row.nic_bandwidth is None else figure(row.nic_bandwidth)),
-        ("#wrong", True, lambda row: f"[red]{row.wrong}[/]" if row.wrong else "N/A" if row.wrong is None else "0"),
+        ("#wrong", True, lambda row: Text(str(row.wrong), "red") if row.wrong else "N/A" if row.wrong is None else "0"),
     ]
     found = {name: cell for name, shown, cell in columns if shown}
     if not wide and len(found) > NARROW_COLUMNS:
@@ -195,10 +196,10 @@ def _pair_table(rows: Sequence[Row]) -> Table:
         pairs, total = row.pairs or [], row.total or 0.0
         count = f"{len(pairs)} at once" if pairs[1:] else _ends(pairs[0])
         table.add_row(
-            f"[bold]{name}[/], {count}",
+            Text.assemble((name, "bold"), f", {count}"),
             figure(row.time_us.max),
-            f"[bold]{figure(total)}[/]",
-            f"[bold]{figure(total * 8)}[/]",
+            Text(figure(total), "bold"),
+            Text(figure(total * 8), "bold"),
             *((figure(row.limit * 8), f"{total / row.limit:.1%}") if row.limit else ("-", "-")),
         )
         slowest = sorted(pairs, key=lambda pair: pair.bandwidth)[:MAX_PAIRS]
@@ -226,5 +227,5 @@ def _tensor_table(result: MultiGpuResult) -> Table:
             after = " ".join(f"{value:g}" for value in tensor.values)
             right = all(value == result.expected for value in tensor.values)
             place = str(worker.rank), worker.ip, str(index), tensor.device
-            table.add_row(*place, f"{tensor.start:g}", after if right else f"[red]{after}[/]")
+            table.add_row(*place, f"{tensor.start:g}", after if right else Text(after, "red"))
     return table

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean, pstdev
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
 
 from workloads.nccl.evidence.facts import Evidence, LogFacts
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
@@ -135,10 +137,16 @@ class Row(RowKey):
 class World(Part):
     """Number of ranks and nodes; `machines` counts different kernels."""
 
-    nodes: int
-    per_node: int
-    ranks: int
+    nodes: int = Field(ge=1)
+    per_node: int = Field(ge=1)
+    ranks: int = Field(le=2**17)  # the checks of point-to-point rows list all of them
     machines: int
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.ranks != self.nodes * self.per_node:
+            raise ValueError(f"{self.nodes} nodes of {self.per_node} ranks are not {self.ranks} ranks")
+        return self
 
 
 class Finding(Part):
@@ -221,6 +229,8 @@ class Worker(Process):
 
 class MultiGpuResult(NcclResult):
     """A multi-GPU check. Each element of each tensor has to be `expected`."""
+
+    writer: ClassVar[str] = "rdma-ray bench multigpu"
 
     schema_: str = MULTIGPU_SCHEMA
     spec: MultiGpuOptions

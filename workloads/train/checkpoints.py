@@ -17,6 +17,7 @@ import torch
 from pyarrow import fs  # type: ignore[import-untyped]  # pyarrow ships no types
 
 from workloads.exits import WorkloadError
+from workloads.results import loads
 
 STATE = "state.pt"
 CARD = "checkpoint.json"
@@ -79,8 +80,8 @@ class Folder:
         for label in self.names():
             if label.startswith(("epoch-", "step-")):
                 try:
-                    steps[label] = json.loads(self.read(f"{label}/{CARD}"))["step"]
-                except (OSError, ValueError):
+                    steps[label] = int(loads(self.read(f"{label}/{CARD}"))["step"])
+                except (LookupError, OSError, TypeError, ValueError):
                     continue
         return sorted(steps, key=lambda label: steps[label])
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
 
 from infra.outputs import Outputs
 from workloads.client.run import run_job
 from workloads.client.stack import read_outputs
-from workloads.client.view import write_file
+from workloads.client.view import Terminal
 from workloads.options import Flat, JobOptions
+from workloads.results import write_file
 from workloads.train import report
 from workloads.train.options import ConvNeXtOptions, DigitsOptions, RunOptions
 from workloads.train.request import environment, resolve, resolve_convnext
@@ -86,7 +86,7 @@ def train_report(
     result = Result.read(result_file)
     if objects:
         result = report.with_objects(result, objects, skew)
-    report.show(result, Console())
+    report.show(result, Terminal())
     written = write_report(result, out) if out is not None else []
     if svg is not None:
         written.append(write_file(svg, picture(result, "svg")))

@@ -134,11 +134,12 @@ def survived(spec: RunOptions) -> dict[str, Any]:
     """Return the result's goodput and survival over all jobs of the run, or nothing if no worker ever started."""
     try:
         attempts, failures = journal.read(Folder(spec.checkpoint_dir, spec.name))
-    except (OSError, WorkloadError):
+        if not attempts:
+            return {}
+        share, survival = journal.goodput(attempts, failures, spec.inject_fault)
+    except (ArithmeticError, LookupError, OSError, WorkloadError) as error:
+        print(f"no goodput: the run's journal cannot be read ({last_line(error)})", flush=True)
         return {}
-    if not attempts:
-        return {}
-    share, survival = journal.goodput(attempts, failures, spec.inject_fault)
     return {"goodput": share, "survival": survival}
 
 

@@ -6,7 +6,6 @@ the last `EVERY_S` (`EVERY_REMOTE_S` on object stores) and one look.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,8 @@ from typing import Literal
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from workloads.exits import WorkloadError
+from workloads.results import loads
 from workloads.train.checkpoints import Folder
 from workloads.train.result import Failure, Goodput, Survival
 
@@ -106,16 +107,36 @@ def doomed(folder: Folder, job: float) -> str | None:
     place = _place("doom", job)
     if place.removeprefix(f"{PLACE}/") not in folder.names(PLACE):
         return None
-    error: str = json.loads(folder.read(place))["error"]
-    return error
+    found = loads(_checked(folder, place))
+    return str(found.get("error") if isinstance(found, dict) else found)
+
+
+def _checked(folder: Folder, place: str) -> bytes:
+    content = folder.read(place)
+    try:
+        loads(content)
+    except ValueError as error:
+        raise WorkloadError(f"{folder.shown}/{place} is damaged: {error}") from None
+    return content
 
 
 def read(folder: Folder) -> tuple[list[Attempt], list[Failure]]:
-    """Return all attempts and failures of a run, oldest first."""
+    """Return all attempts and failures of a run, oldest first. WorkloadError if a file is damaged."""
     names = [name for name in folder.names(PLACE) if name.endswith(".json")]
-    content = {name: folder.read(f"{PLACE}/{name}") for name in names}
-    attempts = [TypeAdapter(Attempt).validate_json(content[name]) for name in names if name.startswith("attempt-")]
-    failures = [TypeAdapter(Failure).validate_json(content[name]) for name in names if name.startswith("failure-")]
+    content = {name: _checked(folder, f"{PLACE}/{name}") for name in names}
+    try:
+        attempts = [
+            TypeAdapter(Attempt).validate_json(content[name], strict=True)
+            for name in names
+            if name.startswith("attempt-")
+        ]
+        failures = [
+            TypeAdapter(Failure).validate_json(content[name], strict=True)
+            for name in names
+            if name.startswith("failure-")
+        ]
+    except ValueError as error:
+        raise WorkloadError(f"{folder.shown}/{PLACE} has a damaged file: {error}") from None
     return sorted(attempts, key=lambda one: one.worker), sorted(failures, key=lambda one: one.time)
 
 

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from workloads.client.view import write_file
 from workloads.plotting import BAD, GRID, INK, LINES, SOFT, encoded, style
+from workloads.results import write_file
 from workloads.train.report import duration, rate, title
 from workloads.train.result import Result
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from workloads.client.view import ProgressView, say
-from workloads.exits import WorkloadError
+from workloads.exits import WorkloadError, last_line
 from workloads.results import Event, read_json
 from workloads.train.options import ConvNeXtOptions
 from workloads.train.result import Figures, Goodput, Result, Timeline
@@ -40,7 +39,7 @@ class TrainView(ProgressView):
                 self.say(f"training on {event['workers']} workers{resumed}")
             case "look":
                 text = f"step {event['step']}: loss {event['loss']:.4f}, {duration(event['seconds'])} a step"
-                self.progress.update(self.task, completed=event["step"], description=text)
+                self.progress.update(self.task, completed=int(event["step"]), description=text)
                 if not self.console.is_terminal and time.monotonic() - self.noted >= QUIET_S:
                     self.noted = time.monotonic()
                     self.note(text)
@@ -78,7 +77,7 @@ def lines(result: Result) -> list[tuple[str, str]]:
         found.append(("graphs", _graphs(compiled)))
     if result.gradients_equal is not None:
         found.append(("gradients", f"equal on all ranks, bit for bit, at {result.gradients_equal} steps"))
-    if result.curve and result.curve.loss:
+    if result.curve and result.curve.loss and result.loss is not None:
         found.append(("loss", f"{result.curve.loss[0][1]:.4f} at first, {result.loss:.4f} in the end"))
     if result.timeline:
         found.append(("first step", timeline_line(result.timeline)))
@@ -139,11 +138,13 @@ def rate(images_per_s: float) -> str:
     return f"{images_per_s:,.0f}" if images_per_s >= 1000 else f"{images_per_s:.4g}"
 
 
-def _graphs(compiled: dict[str, Any]) -> str:
-    if compiled["way"] == "off":
-        return "none: not compiled"
-    parts = f"{compiled['parts']} after the split at DDP's buckets"
-    return f"{compiled['graphs']} compiled by {compiled['backend']}, {parts}; {compiled['graph_breaks']} graph breaks"
+def _graphs(compiled: object) -> str:
+    match compiled:
+        case {"way": "off"}:
+            return "none: not compiled"
+        case {"graphs": graphs, "backend": backend, "parts": parts, "graph_breaks": breaks}:
+            return f"{graphs} compiled by {backend}, {parts} after the split at DDP's buckets; {breaks} graph breaks"
+    return "unknown: the result was written by another version"
 
 
 def title(result: Result) -> list[str]:
@@ -192,4 +193,7 @@ def with_objects(result: Result, files: Sequence[Path], skew_s: float) -> Result
         objects += items
     if result.timeline is None:
         raise WorkloadError("the result has no timeline: the run never reached a worker")
-    return result.model_copy(update={"timeline": from_cluster(result.timeline, objects, skew_s)})
+    try:
+        return result.model_copy(update={"timeline": from_cluster(result.timeline, objects, skew_s)})
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise WorkloadError(f"{', '.join(map(str, files))}: no objects of Kubernetes ({last_line(error)})") from None

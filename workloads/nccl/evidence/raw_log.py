@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from workloads.exits import WorkloadError
+from workloads.results import write_file
 
 REDACTED = "***"
 SHORTEST_VALUE = 6  # characters: a shorter known value may be part of an ordinary word
@@ -182,11 +183,9 @@ class LogFolder:
         try:
             # Bounded, because anything on the cluster may write to the job's log.
             text = zlib.decompressobj().decompress(base64.b64decode(event["data"], validate=True), 4 * KEPT)
-            path.write_bytes(text)
         except (binascii.Error, zlib.error) as error:
             raise WorkloadError(f"the log of rank {rank} arrived broken ({error}): run again with --logs") from error
-        except OSError as error:
-            raise WorkloadError(f"--logs: cannot write {path}: {error.strerror}") from error
+        write_file(path, text)
         self.written += 1
         if event["left_out"]:
             self.cut.append(rank)

@@ -15,11 +15,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from workloads.client.view import say, write_file
+from workloads.client.view import say
 from workloads.nccl.evidence.show import counted
 from workloads.nccl.hunt.result import Accused, HuntResult, Probe
 from workloads.nccl.report import BenchView, show_fault, show_reason
-from workloads.results import Event
+from workloads.results import Event, write_file
 
 STAGES = {
     "single": "each unit alone",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainSerializer
 
@@ -217,6 +217,8 @@ class Verdict(Part):
 
 class HuntResult(NcclResult, Verdict):
     """A whole hunt."""
+
+    writer: ClassVar[str] = "rdma-ray bench hunt"
 
     schema_: str = SCHEMA
     spec: HuntOptions

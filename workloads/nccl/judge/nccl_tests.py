@@ -24,11 +24,12 @@ UNNAMED = "?"
 
 TYPES = "int8|uint8|char|int32|int|uint32|int64|uint64|half|float|double|bfloat16|f(?:p)?8_?e4m3|f(?:p)?8_?e5m2"
 STANDARD = ["size", "count", "type", "redop", "root", *2 * ["time", "algbw", "busbw", "#wrong"]]
+LONGEST = 2000  # characters of a line that are read; a row has 200
 KEPT = 5  # lines of one kind: later ones repeat the first
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 # Tags of Open MPI's --tag-output and PRRTE, after a time or a pod's name that a collector may have added.
-_MPI = re.compile(r"^.{0,200}?\[[^\[\]\s]{0,80}?\d+,\d+\] ?<std(?:out|err)> ?: ?")
+_MPI = re.compile(r"^.{0,200}?\[[^\[\]\s]{0,80}?\d{1,9},\d{1,9}\] ?<std(?:out|err)> ?: ?")
 # Last line of a watchdog, a scheduler or a time limit.
 HANG = re.compile(
     r"Test timeout \(\d+s\)"  # nccl-tests -T
@@ -49,13 +50,13 @@ ERROR = re.compile(
 _PROGRAM = re.compile(r"\b([a-z_]+?)_perf(?:_mpi)?\b")
 _START = re.compile(r"#\s*nThread \d+ nGpus \d+ ")
 _RANK = re.compile(
-    r"#\s+Rank\s+(?P<rank>\d+)(?:\s+Group\s+(?P<group>-?\d+))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+\d+"
+    r"#\s+Rank\s+(?P<rank>\d{1,9})(?:\s+Group\s+(?P<group>-?\d{1,9}))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+\d+"
     r"\s+\[[^\]]*\]\s*(?P<gpu>.*)"
 )
-_HEADER = re.compile(r"#\s+(?P<names>(?:size|bytes)\s+(?:count|N)\s+type\s.*\bbusbw\b.*)")
-_ROW = re.compile(rf"(?<![\w.:/-])(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>{TYPES})\b(?P<rest>.*)")
+_HEADER = re.compile(r"^(?=.*\bbusbw\b).*?#\s+(?P<names>(?:size|bytes)\s+(?:count|N)\s+type\s.*)")
+_ROW = re.compile(rf"(?<![\w.:/-])(?P<size>\d{{1,18}})\s+(?P<count>\d{{1,18}})\s+(?P<type>{TYPES})\b(?P<rest>.*)")
 _CUT_ROW = re.compile(r"^\s{2,}\d+(?:\s+\d+)?\s*$")
-_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:")
 _AVERAGE_OF = re.compile(r"\s(?:-a\s*|--average[ =])([0-3])\b")
 _ALGO = re.compile(r"\bNCCL_ALGO(?:=|\s+set by environment to\s+)\W{0,2}([A-Za-z]+)\b")
@@ -64,12 +65,12 @@ _ALGO = re.compile(r"\bNCCL_ALGO(?:=|\s+set by environment to\s+)\W{0,2}([A-Za-z
 def clean(text: str) -> Iterator[str]:
     """Yield the lines without colors, carriage returns and launchers' tags."""
     for line in text.splitlines():
-        yield _MPI.sub("", _ANSI.sub("", line)).rstrip()
+        yield _MPI.sub("", _ANSI.sub("", line[:LONGEST])).rstrip()
 
 
 def first_lines(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
     """Return the first different lines that match `HANG` or `ERROR`."""
-    found = (line.strip()[:300] for line in clean(text) if pattern.search(line[:2000]))
+    found = (line.strip()[:300] for line in clean(text) if pattern.search(line))
     return tuple(dict.fromkeys(found))[:KEPT]
 
 
@@ -195,8 +196,10 @@ def _figures(*values: Any, wrong: Any) -> Figures:
 def read_report(document: Mapping[str, Any], op: str | None = None) -> Measurement:
     """Read the JSON report; `op` applies if it names no operation. WorkloadError for a missing or mistyped key."""
     try:
-        return Measurement("nccl-tests", (_reported(document, op),), errors=tuple(document.get("errors") or ()))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return Measurement(
+            "nccl-tests", (_reported(document, op),), errors=tuple(map(str, document.get("errors") or ()))
+        )
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise WorkloadError(
             f"nccl-tests' JSON has another form than its version 1: {type(error).__name__} {error}"
         ) from error
@@ -217,7 +220,12 @@ def _reported(document: Mapping[str, Any], op: str | None) -> Run:
             for row in document.get("results", ())
         ],
         members=[
-            Member(int(device["rank"]), device["hostname"], device.get("device_info") or "", device.get("group", 0))
+            Member(
+                int(device["rank"]),
+                str(device["hostname"]),
+                str(device.get("device_info") or ""),
+                int(device.get("group", 0)),
+            )
             for device in document["config"].get("devices", ())
         ],
         ended=bounds is not None,

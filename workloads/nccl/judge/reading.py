@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import json
 import sys
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +22,27 @@ from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import violations
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import Finding, Result, Row
+from workloads.results import loads, read_bytes
 
 NOTHING = Measurement("none", ())
-LARGEST = 2**30  # bytes of a file; a larger log is NCCL_DEBUG=TRACE, which the judge does not need
+LARGEST = 2**28  # bytes of a file; a larger log is NCCL_DEBUG=TRACE, which the judge does not need
 
 
 def read_file(path: str) -> str:
     """Return the text of a file, of a gzipped file, or of stdin (`-`). Raises `WorkloadError` if it cannot be read."""
     try:
-        data = sys.stdin.buffer.read(LARGEST + 1) if path == "-" else _bytes(Path(path))
-    except OSError as error:
-        raise WorkloadError(f"cannot read {path}: {error.strerror or error}") from error
+        data = sys.stdin.buffer.read(LARGEST + 1) if path == "-" else read_bytes(Path(path), LARGEST)
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.GzipFile(fileobj=BytesIO(data)).read(LARGEST + 1)
     except EOFError as error:
         raise WorkloadError(f"cannot read {path}: the gzipped file is truncated") from error
+    except (OSError, zlib.error) as error:
+        raise WorkloadError(f"cannot read {path}: {error}") from error
     if len(data) > LARGEST:
-        raise WorkloadError(f"cannot read {path}: it has more than 1 GiB; pass NCCL_DEBUG=INFO output, not TRACE")
+        raise WorkloadError(
+            f"cannot read {path}: it has more than {LARGEST // 2**20} MiB; pass NCCL_DEBUG=INFO output, not TRACE"
+        )
     return data.decode("utf-8-sig", errors="replace")
-
-
-def _bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        if file.peek(2)[:2] == b"\x1f\x8b":
-            return gzip.GzipFile(fileobj=file).read(LARGEST + 1)
-        return file.read(LARGEST + 1)
 
 
 def measurement_of(text: str, op: str | None = None, limits: Limits | None = None) -> Measurement:
@@ -55,9 +54,9 @@ def measurement_of(text: str, op: str | None = None, limits: Limits | None = Non
         raise WorkloadError("it is empty")
     if text.lstrip().startswith("{"):
         try:
-            document: dict[str, Any] = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise WorkloadError(f"it is truncated or damaged JSON, line {error.lineno}: {error.msg}") from error
+            document: dict[str, Any] = loads(text)
+        except ValueError as error:
+            raise WorkloadError(f"it is truncated or damaged JSON: {error}") from None
         if str(document.get("schema", "")).startswith("rdma-ray/nccl/"):
             return measurement_of_result(Result.of(document, "it"), limits)
         if "nccl_version" in document and "config" in document:

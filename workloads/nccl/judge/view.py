@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.text import Text
 
 from infra.catalog.machines import Machine
 from workloads.client.view import say, table_of
@@ -47,7 +48,7 @@ def show_floors(machines: Sequence[Machine], console: Console) -> None:
     table = table_of(columns, text=("machine",), caption=CAPTION)
     sources: dict[str, int] = {}
     for machine in machines:
-        table.add_row(f"[bold]{machine.name}[/]" if machine.baselines else f"[bold]{machine.name}[/]: none")
+        table.add_row(Text.assemble((machine.name, "bold"), "" if machine.baselines else ": none"))
         for line in sorted(machine.baselines, key=lambda line: (line.nodes, line.op, line.size)):
             source = f"{line.source}. {line.note}" if line.note else line.source
             table.add_row(

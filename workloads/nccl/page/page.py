@@ -7,12 +7,12 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from workloads.client.view import write_file
 from workloads.nccl.page import content
 from workloads.nccl.page.plots import all_plots, picture
 from workloads.nccl.page.rows import machine_of, shown
 from workloads.nccl.result import Result
 from workloads.nccl.units import figure, format_size
+from workloads.results import write_file
 
 HERE = Path(__file__).parent
 # Characters that could end a script element or begin a comment; JSON decodes the escapes.
