@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.catalog.pins import KUBERAY, RAY
 from rehearsal.clouds.aws.tokens import ROLE
 from rehearsal.clouds.gcp.references import CLUSTER
 from rehearsal.clouds.kubernetes import identity
@@ -59,7 +60,7 @@ class Edit:
 
 def _next_minor(state: View) -> None:
     for type_, id_, live in list(state.all(CLUSTER)):
-        state.put(type_, id_, {**live, "masterVersion": "1.36.1-gke.1200000"})
+        state.put(type_, id_, {**live, "masterVersion": "1.36.4-gke.1200000"})
 
 
 def _both(name: str, setting: str) -> tuple[Edit, ...]:
@@ -67,12 +68,12 @@ def _both(name: str, setting: str) -> tuple[Edit, ...]:
 
 
 PINS, GCP = "infra/catalog/pins.py", "infra/catalog/gcp.py"
-KUBERAY = 'KUBERAY = Chart("kuberay-operator", "1.6.2"'
+OPERATOR = f'KUBERAY = Chart("kuberay-operator", "{KUBERAY.version}"'
 EDITS = (
     *_both("raise the maximum", "nodes.max=6"),
     *_both("lower the maximum, not below what runs", "nodes.max=3"),
     *_both("lower the maximum below what runs", "nodes.max=1"),
-    *_both("new image of Ray", "ray.image=registry.example.com/ray:2.60.0-2"),
+    *_both("new image of Ray", f"ray.image=registry.example.com/ray:{RAY}-2"),
     Edit(name="new maximum run time", stack="gke", settings=("nodes.maxRunHours=24",)),
     *_both("a time limit of the workload", "nodes.maxHours=48"),
     *_both("add a bucket", "storage.bucket=my-training-data"),
@@ -85,7 +86,7 @@ EDITS = (
         event=lambda state: state.put(ROLE, "ops", {"name": "ops"}),
     ),
     *(
-        Edit(name="newer KubeRay", stack=stack, line=(PINS, KUBERAY, KUBERAY.replace("1.6.2", "1.7.0")))
+        Edit(name="newer KubeRay", stack=stack, line=(PINS, OPERATOR, OPERATOR.replace(KUBERAY.version, "1.7.0")))
         for stack in STACKS
     ),
     Edit(name="newer minor version of Kubernetes", stack="gke", event=_next_minor),

@@ -90,7 +90,9 @@ class Pulumi:
 
 def test_every_kind_of_the_clouds_can_be_imported() -> None:
     """tests/rehearsal/test_cloud_stacks.py imports those of the stack files."""
-    assert set(GOOGLE_IMPORTS) == set(cloud("gcp").kinds)
+    # Google generates the IDs of these, and nothing lists them by the stack: `settle` says to delete one by hand.
+    generated = {"gcp:billing/budget:Budget", "gcp:monitoring/notificationChannel:NotificationChannel"}
+    assert GOOGLE_IMPORTS.keys() | generated == set(cloud("gcp").kinds)
     assert sorted([*TOLD_APART_BY, *PARTS]) == sorted([*GOOGLE_IMPORTS, *AWS_IMPORTS])
     # Reservations are given to a stack, which makes none.
     given = {"aws:ec2/capacityReservation:CapacityReservation"}
