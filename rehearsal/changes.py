@@ -186,7 +186,8 @@ class Drill:
         again = "" if preview.ok else f"the next preview is not empty:\n{preview.text}"
         engine = self._copy(edit, workspace)
         _apply(engine, edit, project)
-        stale = _up(engine, "--refresh=false")
+        # The worst case: otherwise the refusal of one node group may come before the update of another.
+        stale = _up(engine, "--refresh=false", "--continue-on-error")
         return Result(edit=edit, planned=_words(changes), up=up, unprotected=unprotected, stale=stale, again=again)
 
     def _copy(self, edit: Edit, workspace: Workspace) -> Engine:
