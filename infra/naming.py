@@ -1,8 +1,11 @@
-"""What tells stacks and clones apart: names, cut to the length that an API accepts, and the owner of a stack."""
+"""Identity of stacks: names, cut to the length that an API accepts, and the labels with a stack's name and owner."""
 
 from __future__ import annotations
 
 import hashlib
+
+STACK = "rdma-ray-stack"
+"""Label and tag with the name of the stack, for the bill and for recovery."""
 
 OWNER_BYTES = 4
 OWNER = "rdma-ray-owner"

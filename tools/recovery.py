@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from infra.naming import OWNER
+from infra.naming import OWNER, STACK
 from infra.settings.stack_file import read_config
 
 UP = ("up", "--yes", "--skip-preview", "--suppress-outputs")
@@ -36,14 +36,14 @@ DESTROY = ("destroy", "--yes", "--skip-preview", "--refresh=false")
 """Arguments of a `destroy`. A refresh would need the API server, which may be gone or out of reach, to read the objects
 that are deleted with the cluster."""
 
-STACK_TAG, NAME_TAG = "rdma-ray-stack", "Name"
+NAME_TAG = "Name"
 
 _TABLES: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("import_ids.yaml").read_text())
 GOOGLE_IMPORTS: Mapping[str, str] = _TABLES["google"]
 AWS_IMPORTS: Mapping[str, str] = _TABLES["aws"]
 FOUND_BY_TAGS: Mapping[str, str] = _TABLES["found_by_tags"]
 """Type of a resource with a generated ID -> service and resource type in its ARN."""
-TOLD_APART_BY: Mapping[str, Sequence[str]] = _TABLES["told_apart_by"]
+DISTINGUISHED_BY: Mapping[str, Sequence[str]] = _TABLES["distinguished_by"]
 """Type of a resource with a fixed name -> path of the input, and of the output, that another clone's differs in."""
 PARTS = frozenset(_TABLES["parts"])
 """Types of resources that cannot be another clone's."""
@@ -109,7 +109,7 @@ def list_command(stack: str, region: str) -> list[str]:
     """Return the command that lists all resources with the stack's tag."""
     return [
         *("aws", "resourcegroupstaggingapi", "get-resources", "--region", region),
-        *("--tag-filters", f"Key={STACK_TAG},Values={stack}", "--output", "json"),
+        *("--tag-filters", f"Key={STACK},Values={stack}", "--output", "json"),
     ]
 
 
@@ -153,9 +153,9 @@ def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[
         UnclearError: Several resources match, or the create has no tags.
     """
     tags: Mapping[str, Any] = create.inputs.get("tags") or {}
-    if not (name := tags.get(NAME_TAG)) or STACK_TAG not in tags or not (owner := tags.get(OWNER)):
+    if not (name := tags.get(NAME_TAG)) or STACK not in tags or not (owner := tags.get(OWNER)):
         raise UnclearError(
-            f"An interrupted run was creating {create.urn}, which has no tags {STACK_TAG}, {OWNER} and {NAME_TAG} to"
+            f"An interrupted run was creating {create.urn}, which has no tags {STACK}, {OWNER} and {NAME_TAG} to"
             f" find it by. If AWS has it, delete it; {_REMOVE}"
         )
     kind = FOUND_BY_TAGS[create.type]
@@ -166,7 +166,7 @@ def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[
         raise UnclearError(
             f"An interrupted run was creating {create.urn}.\nSeveral resources have its tags:\n{arns}\n"
             "AWS lists deleted ones, too, for a while. Delete those that the stack does not need, or remove the tag"
-            f" {STACK_TAG} from them, and run this again. Nothing was changed."
+            f" {STACK} from them, and run this again. Nothing was changed."
         )
     if not matches:
         return None
@@ -248,7 +248,7 @@ def own(creates: Sequence[PendingCreate], ids: Mapping[str, str], read: Callable
     Raises:
         UnclearError: A resource is another clone's, or cannot be read.
     """
-    checked = {create.urn: create for create in creates if create.urn in ids and create.type in TOLD_APART_BY}
+    checked = {create.urn: create for create in creates if create.urn in ids and create.type in DISTINGUISHED_BY}
     found: dict[str, Mapping[str, Any]] = {}
     missing: set[str] = set()
     while unknown := checked.keys() - found.keys() - missing:
@@ -263,7 +263,7 @@ def own(creates: Sequence[PendingCreate], ids: Mapping[str, str], read: Callable
         missing |= absent
     strange = []
     for urn, outputs in found.items():
-        path = TOLD_APART_BY[checked[urn].type]
+        path = DISTINGUISHED_BY[checked[urn].type]
         mine, live_value = value_at(checked[urn].inputs, path[0]), value_at(outputs, path[-1])
         # Google returns a URL where an input is a path.
         if not mine or (live_value != mine and not str(live_value).endswith(f"/{mine}")):

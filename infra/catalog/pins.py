@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 
 class Chart(NamedTuple):
-    """A Helm chart: the repository is None where the name is an OCI address. `image` is that of its pods, `tag` its tag
-    and digest; the chart chooses the tag where nobody publishes a digest."""
+    """A Helm chart: the repository is None where the name is an OCI address. `image` is that of its pods; `tag` is its
+    tag, with the digest if one is published, or None for the chart's own."""
 
     name: str
     version: str
@@ -53,10 +53,9 @@ KUBERAY = Chart("kuberay-operator", "1.6.2", "https://ray-project.github.io/kube
 """Chart and operator. authOptions.secretName needs 1.6 (KubeRay CRDs, read 2026-08). The kubernetes tests run it."""
 RAY_API = "ray.io/v1"
 
-KUEUE = Chart("oci://registry.k8s.io/kueue/charts/kueue", "0.19.2", None, "registry.k8s.io/kueue/kueue")
-"""Chart and controller (kubernetes-sigs/kueue, ff69552e, 2026-08-22). The kubernetes tests run it."""
-KUEUE_TAG = f"v{KUEUE.version}"
-"""Set explicitly: the chart in Kueue's repository names a staging image, which its release rewrites (charts/kueue)."""
+KUEUE = Chart("oci://registry.k8s.io/kueue/charts/kueue", "0.19.2", None, "registry.k8s.io/kueue/kueue", "v0.19.2")
+"""Chart and controller (kubernetes-sigs/kueue, ff69552e, 2026-08-22). The kubernetes tests run it. The tag is set: the
+chart in Kueue's repository names a staging image, which its release rewrites (charts/kueue)."""
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
 KUEUE_CONFIG_API = "config.kueue.x-k8s.io/v1beta2"
 

@@ -22,7 +22,7 @@ from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, EKS_ADDONS, NVIDIA_PLUGIN
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
 from infra.fabric import GPU_TOLERATION
-from infra.kubernetes.resources import helm_release, mirrored
+from infra.kubernetes.resources import helm_release, image_values
 from infra.settings import EksSettings
 
 BEFORE_NODES = ("eks-pod-identity-agent", "kube-proxy", "vpc-cni")
@@ -119,5 +119,4 @@ def efa_values(machine: str) -> dict[str, Any]:
 
 def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions, *, mirror: str | None) -> Release:
     """Register a chart in kube-system, with its image from the registry `mirror`, or its own registry if None."""
-    image = {"repository": mirrored(chart.image, mirror), **({"tag": chart.tag} if chart.tag else {})}
-    return helm_release(chart.name, chart, opts, values={**values, "image": image})
+    return helm_release(chart.name, chart, opts, values={**values, "image": image_values(chart, mirror)})

@@ -7,6 +7,7 @@ from pulumi import ResourceOptions
 
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
+from infra.naming import STACK
 from infra.settings.common import BUDGET_ALERTS, CloudBudget
 
 
@@ -19,7 +20,6 @@ def monthly_budget(budget: CloudBudget, names: EksNames, opts: ResourceOptions, 
         role: A role of the account, whose number is in its ARN. With the number, the budget's id follows from its
             inputs, and an interrupted run finds it (`tools.recovery`).
     """
-    tags = names.tags("budget")
     notifications: list[aws.budgets.BudgetNotificationArgsDict] = [
         {
             "comparison_operator": "GREATER_THAN",
@@ -39,9 +39,9 @@ def monthly_budget(budget: CloudBudget, names: EksNames, opts: ResourceOptions, 
         limit_amount=str(budget.monthly),
         limit_unit="USD",
         # "user:" precedes the keys of tags that users made (pulumi-aws 7.51.1: budgets.Budget, examples).
-        cost_filters=[{"name": "TagKeyValue", "values": [f"user:rdma-ray-stack${names.stack}"]}],
+        cost_filters=[{"name": "TagKeyValue", "values": [f"user:{STACK}${names.stack}"]}],
         notifications=notifications,
-        tags=tags,
+        tags=names.tags("budget"),
         opts=opts,
     )
 

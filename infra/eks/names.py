@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.catalog.aws import NODE_GROUP_LABEL
-from infra.naming import OWNER, shorten
+from infra.naming import OWNER, STACK, shorten
 
 if TYPE_CHECKING:
     # `infra.plan` needs no SDK.
@@ -47,12 +47,12 @@ class EksNames:
         """Return the name under which a VPC endpoint finds an AWS service."""
         return f"com.amazonaws.{self.region}.{service}"
 
-    def node_tags(self, name: str) -> dict[str, str]:
+    def node_tags(self, name: str | None) -> dict[str, str]:
         """Return the tags of a group's machines: the stack, for the bill, and the name that the console shows.
 
         They have no owner: a change would be a new version of the launch template, which replaces the nodes.
         """
-        return {"rdma-ray-stack": self.stack, "Name": self.named(name)}
+        return {STACK: self.stack, "Name": self.named(name) if name else self.stack}
 
     def tags(self, name: str | None = None) -> dict[str, pulumi.Input[str]]:
         """Return the tags of a resource: the stack, its owner, and the name that the console shows.
@@ -60,4 +60,4 @@ class EksNames:
         Names are unique among the stack's resources of a kind: after a crash of the engine, `make up` finds a resource
         by these tags (`tools.recovery`).
         """
-        return {"rdma-ray-stack": self.stack, OWNER: self.owner, "Name": self.named(name) if name else self.stack}
+        return {**self.node_tags(name), OWNER: self.owner}

@@ -219,9 +219,9 @@ def _desired(outputs: Mapping[str, Any]) -> int:
 
 
 def _image(inputs: Mapping[str, Any]) -> list[Any]:
-    """Return the inputs of UpdateNodegroupVersion, which replaces every node (terraform-provider-aws, 012e0a32)."""
-    template = (inputs.get("launchTemplate") or {}).get("version")
-    return [template, *(inputs.get(name) for name in ("releaseVersion", "version"))]
+    """Return the inputs of UpdateNodegroupVersion, which replaces every node (terraform-provider-aws, 012e0a32). The
+    template is not one: another version of it replaces the group."""
+    return [inputs.get(name) for name in ("releaseVersion", "version")]
 
 
 def _newest(template: ec2.LaunchTemplate) -> eks.NodeGroupLaunchTemplateArgsDict:

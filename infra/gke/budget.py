@@ -17,27 +17,28 @@ class MonthlyBudget(pulumi.ComponentResource):
     Google generates the ids of both, so an interrupted run may leave a second one of either, which costs nothing.
     """
 
-    def __init__(self, name: str, budget: GkeBudget, site: Site, opts: ResourceOptions) -> None:
+    def __init__(
+        self, name: str, budget: GkeBudget, site: Site, opts: ResourceOptions, *, project_number: pulumi.Input[str]
+    ) -> None:
         super().__init__("rdma-ray:gke:MonthlyBudget", name, {}, opts)
-        own, called = ResourceOptions(parent=self), site.named("budget")
+        own, title = ResourceOptions(parent=self), site.named("budget")
         channel = gcp.monitoring.NotificationChannel(
             name,
             project=site.project,
-            display_name=called,
+            display_name=title,
             type="email",
             labels={"email_address": str(budget.email)},
             opts=own,
         )
-        number = gcp.organizations.get_project_output(project_id=site.project).number
         gcp.billing.Budget(
             name,
             billing_account=str(budget.billing_account),
-            display_name=called,
+            display_name=title,
             # Without a currency, the amount has that of the billing account; another one is refused (Cloud Billing
             # Budget API v1, GoogleCloudBillingBudgetsV1BudgetAmount).
             amount={"specified_amount": {"units": str(budget.monthly)}},
             # The API returns projects by number.
-            budget_filter={"projects": [pulumi.Output.concat("projects/", number)], "labels": site.labels},
+            budget_filter={"projects": [pulumi.Output.concat("projects/", project_number)], "labels": site.labels},
             threshold_rules=[{"threshold_percent": percent / 100} for percent in BUDGET_ALERTS],
             # Administrators of the billing account get its mails, too, unless these are switched off.
             all_updates_rule={

@@ -12,7 +12,7 @@ import pulumi
 
 from infra.catalog.gcp import CHANNEL, version_key
 from infra.catalog.machines import GkeMachine
-from infra.naming import OWNER, shorten
+from infra.naming import OWNER, STACK, shorten
 from infra.settings import GkeSettings
 
 ACCOUNT_ID_ROOM = 30
@@ -39,7 +39,7 @@ class Site:
     @property
     def labels(self) -> dict[str, str]:
         """Labels of cluster and machines, for the bill."""
-        return {"rdma-ray-stack": self.stack}
+        return {STACK: self.stack}
 
     @property
     def description(self) -> pulumi.Output[str]:

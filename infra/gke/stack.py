@@ -94,8 +94,11 @@ class GkeStack(pulumi.ComponentResource):
         own, machine = ResourceOptions(parent=self), GKE_CATALOG[settings.nodes.machine]
         owner = random.RandomId("owner", byte_length=OWNER_BYTES, opts=own).hex
         self.site = site = Site(name, str(gcp.config.project), settings.location, owner)
+        number: pulumi.Input[str] = ""
+        if settings.storage.bucket is not None or settings.budget.email is not None:
+            number = gcp.organizations.get_project_output(project_id=site.project).number
         if settings.budget.email is not None:
-            MonthlyBudget("budget", settings.budget, site, own)
+            MonthlyBudget("budget", settings.budget, site, own, project_number=number)
         addresses = gke_addresses(IPv4Network(settings.network.base_range), settings.nodes.max, machine.nics)
         plane = addresses.control_plane
         network = ClusterNetwork("cluster", site, addresses, own, flow_logs=settings.hardening)
@@ -109,8 +112,8 @@ class GkeStack(pulumi.ComponentResource):
         folder, bucket, rights = None, settings.storage.bucket, []
         if bucket is not None:
             for account in ray_accounts(settings):
-                identities = cluster.workload_pool
-                rights.append(BucketAccess(bucket, account, own, project=site.project, workload_pool=identities).grant)
+                right = BucketAccess(bucket, account, own, project_number=number, workload_pool=cluster.workload_pool)
+                rights.append(right.grant)
             folder = gcs_folder(bucket, settings.storage.mount_path)
         pools = GpuPools("pool", settings, site, own, cluster=cluster, networks=list(nics.values()), depends_on=rights)
 

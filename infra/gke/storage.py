@@ -41,18 +41,24 @@ class BucketAccess(pulumi.ComponentResource):
     """Grant on the bucket to the Kubernetes identity of the Ray pods, and to no other.
 
     Args:
+        project_number: The project's number, by which members name it.
         workload_pool: The cluster's workload identity pool, as an output: it exists from a project's first cluster on.
         account: Kubernetes ServiceAccount of the pods.
     """
 
     def __init__(
-        self, bucket: str, account: str, opts: ResourceOptions, *, project: str, workload_pool: pulumi.Input[str]
+        self,
+        bucket: str,
+        account: str,
+        opts: ResourceOptions,
+        *,
+        project_number: pulumi.Input[str],
+        workload_pool: pulumi.Input[str],
     ) -> None:
         name = f"bucket-{account}"
         super().__init__("rdma-ray:gke:BucketAccess", name, {}, opts)
-        number = gcp.organizations.get_project_output(project_id=project).number
         member = pulumi.Output.concat(
-            *("principal://iam.googleapis.com/projects/", number, "/locations/global/workloadIdentityPools/"),
+            *("principal://iam.googleapis.com/projects/", project_number, "/locations/global/workloadIdentityPools/"),
             *(workload_pool, f"/subject/ns/{NAMESPACE}/sa/{account}"),
         )
         own = ResourceOptions(parent=self)

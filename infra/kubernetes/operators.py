@@ -20,12 +20,12 @@ import pulumi
 import yaml
 from pulumi import ResourceOptions
 
-from infra.catalog.pins import KUBERAY, KUEUE, KUEUE_TAG
+from infra.catalog.pins import KUBERAY, KUEUE
 from infra.kubernetes import queue_objects as objects
 from infra.kubernetes.namespace import RayNamespace
 from infra.kubernetes.pods import KUBERAY_NAMESPACE, NAMESPACE, RayArgs
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, QueueArgs
-from infra.kubernetes.resources import custom_resource, helm_release, mirrored
+from infra.kubernetes.resources import custom_resource, helm_release, image_values
 
 
 def install_operators(
@@ -82,7 +82,7 @@ class KubeRay(pulumi.ComponentResource):
         super().__init__("rdma-ray:kubernetes:KubeRay", name, {}, opts)
         values = {
             "nodeSelector": dict(node_selector),
-            "image": {"repository": mirrored(KUBERAY.image, mirror)},
+            "image": image_values(KUBERAY, mirror),
             # A role in the namespace that it watches, instead of one in all of them, which includes their Secrets.
             "singleNamespaceInstall": True,
             "watchNamespace": [NAMESPACE],
@@ -113,7 +113,7 @@ class Kueue(pulumi.ComponentResource):
     ) -> None:
         super().__init__("rdma-ray:kubernetes:Kueue", name, {}, opts)
         # The tag is a release; Always would contact the registry at every restart.
-        image = {"repository": mirrored(KUEUE.image, mirror), "tag": KUEUE_TAG, "pullPolicy": "IfNotPresent"}
+        image = {**image_values(KUEUE, mirror), "pullPolicy": "IfNotPresent"}
         values = {
             "controllerManager": {"nodeSelector": dict(node_selector), "manager": {"image": image}},
             "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(objects.configuration(queue))},

@@ -45,6 +45,11 @@ def mirrored(repository: str, mirror: str | None) -> str:
     return repository if mirror is None else f"{mirror.rstrip('/')}/{repository.partition('/')[2]}"
 
 
+def image_values(chart: Chart, mirror: str | None) -> dict[str, str]:
+    """Return a chart's values for the image of its pods: in a mirror, if any, and with its tag if that is pinned."""
+    return {"repository": mirrored(chart.image, mirror), **({"tag": chart.tag} if chart.tag else {})}
+
+
 def custom_resource(
     name: str, body: Mapping[str, Any], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
 ) -> CustomResource:

@@ -44,22 +44,22 @@ class TimeLimit(pulumi.ComponentResource):
     ) -> None:
         super().__init__("rdma-ray:kubernetes:TimeLimit", name, {}, opts)
         own = ResourceOptions(parent=self)
-        called = f"{args.name}-time-limit"
-        metadata: Any = {"name": called, "namespace": namespace}
+        own_name = f"{args.name}-time-limit"
+        metadata: Any = {"name": own_name, "namespace": namespace}
         account = core.v1.ServiceAccount(name, metadata=metadata, automount_service_account_token=False, opts=own)
         role = rbac.v1.Role(name, metadata=metadata, rules=_rules(args), opts=own)
         binding = rbac.v1.RoleBinding(
             name,
             metadata=metadata,
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": role.metadata["name"]},
-            subjects=[{"kind": "ServiceAccount", "name": called, "namespace": namespace}],
+            subjects=[{"kind": "ServiceAccount", "name": own_name, "namespace": namespace}],
             opts=own,
         )
         body = {
             "apiVersion": "batch/v1",
             "kind": "CronJob",
-            "metadata": {"name": called},
-            "spec": cron_job_spec(args, account=called),
+            "metadata": {"name": own_name},
+            "spec": cron_job_spec(args, account=own_name),
         }
         after = ResourceOptions(parent=self, depends_on=[account, binding, workload])
         custom_resource(name, body, after, namespace)

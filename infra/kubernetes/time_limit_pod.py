@@ -1,8 +1,8 @@
 """End a workload whose worker pods have held nodes for longer than a limit. A CronJob runs this; it needs Python alone.
 
 The count is in an annotation of the workload, so a recreated worker does not restart it: a driver that hangs makes Ray
-ask for its workers again. It ends when no worker holds a node. A run that fails changes nothing, and the next one looks
-again.
+ask for its workers again. It ends when no worker holds a node. A run that fails changes nothing, and the next one
+checks again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def annotation(name: str, value: str | None) -> dict[str, Any]:
     return {"op": "remove", "path": path} if value is None else {"op": "add", "path": path, "value": value}
 
 
-def look(api: Api, args: argparse.Namespace, now: float) -> str:
+def check(api: Api, args: argparse.Namespace, now: float) -> str:
     """Start, continue or end the count, and end the workload at the limit. Return what was done."""
     workload = api.request(args.workload)
     since = workload["metadata"].get("annotations", {}).get(SINCE)
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--owned", help="path of a list; the patch is for its objects that the workload owns")
     parser.add_argument("--account", type=Path, required=True, help="folder of the ServiceAccount's token")
     args = parser.parse_args()
-    print(f"{args.workload}: {look(Api(args.account), args, time.time())}", flush=True)
+    print(f"{args.workload}: {check(Api(args.account), args, time.time())}", flush=True)
 
 
 if __name__ == "__main__":

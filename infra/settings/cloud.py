@@ -101,8 +101,10 @@ class CloudSettings(Section):
     @rule("budget.monthly", "budget.email", source=CONTRACT)
     def budget_incomplete(self) -> Finding:
         if (self.budget.monthly is None) != (self.budget.email is None):
-            missing = "address: nobody would get a mail" if self.budget.email is None else "amount: no mail is sent"
-            yield Found(f"The budget has no {missing}.", "set budget.monthly and budget.email, or remove both")
+            missing = "address" if self.budget.email is None else "amount"
+            yield Found(
+                f"The budget has no {missing}: no mail is sent.", "set budget.monthly and budget.email, or remove both"
+            )
 
     @rule("access.publicEndpoint", "access.authorizedNetworks", source=ENDPOINTS)
     def public_endpoint_for_the_internet(self) -> Finding:

@@ -131,7 +131,7 @@ class GkeSettings(CloudSettings):
     def budget_without_account(self) -> Finding:
         if (self.budget.billing_account is None) != (self.budget.email is None):
             says = "A budget of Google Cloud belongs to a billing account and writes to an address; one of them is not "
-            says += "set, so nobody would get a mail."
+            says += "set, so no mail is sent."
             yield Found(says, "set budget.monthly, budget.email and budget.billingAccount, or none of them")
 
     @rule("location", source=ROCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rehearsal.clouds.constraints import referenced
-from rehearsal.clouds.registry import cloud
+from rehearsal.clouds.registry import kind_of
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at
 from rehearsal.invariants.placement import pods_of, selection, workloads
@@ -81,7 +81,7 @@ def resources_wait_for_what_they_name(stack: Stack) -> Iterator[str]:
     """A resource waits for every resource of the stack that its inputs name, in whichever cloud. That the name exists
     is a constraint of the simulated cloud."""
     for node in stack.graph.managed:
-        kind = cloud(node.type.partition(":")[0]).kind(node.type)
+        kind = kind_of(node.type)
         for reference, wanted in referenced(kind, dict(node.inputs), stack.graph.configuration(node)) if kind else ():
             for other in stack.of(*reference.types):
                 own = value_at(other.outputs, reference.by) if reference.by else other.id

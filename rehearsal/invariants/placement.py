@@ -177,9 +177,6 @@ def _rules_of_webhooks(stack: Stack) -> list[Node]:
 
 
 GROUPS: Mapping[str, Callable[[Stack], list[Node]]] = {
-    "autoscaler-rights": lambda stack: [
-        node for node in stack.of("RolePolicy") if "autoscaling:" in str(at(node, "policy"))
-    ],
     "control-plane-logs": lambda stack: [
         node for node in stack.of("LogGroup") if str(at(node, "name")).startswith("/aws/eks/")
     ],

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from infra.naming import STACK
 from infra.settings import EksSettings
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
 from rehearsal.invariants.placement import pod_labels, pods_of, ray_pods, ray_spec, variable, workloads
 from rehearsal.report.golden import SIGNATURE
-from tools.recovery import FOUND_BY_TAGS, NAME_TAG, STACK_TAG
+from tools.recovery import FOUND_BY_TAGS, NAME_TAG
 
 IDENTITIES = (
     ("NodePool", "nodeConfig.serviceAccount", "nodes"),
@@ -83,8 +84,8 @@ def recovery_finds_every_resource(stack: Stack) -> Iterator[str]:
     for node in stack.graph.managed:
         tags = at(node, "tags") or {}
         name = (FOUND_BY_TAGS.get(node.type, node.urn), tags.get(NAME_TAG, ""))
-        if node.type.startswith("aws:") and "tagsAll" in node.outputs and not tags.get(STACK_TAG):
-            yield f"{node.name} has no tag {STACK_TAG}"
+        if node.type.startswith("aws:") and "tagsAll" in node.outputs and not tags.get(STACK):
+            yield f"{node.name} has no tag {STACK}"
         if node.type in FOUND_BY_TAGS and (not name[1] or name in names):
             yield f"{node.name} has the name tag {name[1]}"
         names.add(name)

@@ -53,14 +53,17 @@ class Change:
                 continue
             types, name = step["urn"].split("::")[-2:]
             type_, details = types.rpartition("$")[2], step.get("detailedDiff") or {}
-            kind, reasons, recreates = kind_of(type_), [], []
-            for path, how in sorted(details.items()):
-                if op == "replace" and "replace" in how["kind"]:
-                    reasons.append(path)
-                elif op == "update" and kind is not None and covers(kind.recreates, tuple(path.split("."))):
-                    recreates.append(path)
-            found = tuple(reasons), tuple(recreates)
-            yield cls(urn=step["urn"], name=name, type=type_, op=op, reasons=found[0], recreates=found[1])
+            forced = (path for path, how in sorted(details.items()) if "replace" in how["kind"])
+            inputs = found.recreates if (found := kind_of(type_)) else frozenset()
+            recreates = (path for path in sorted(details) if covers(inputs, tuple(path.split("."))))
+            yield cls(
+                urn=step["urn"],
+                name=name,
+                type=type_,
+                op=op,
+                reasons=tuple(forced) if op == "replace" else (),
+                recreates=tuple(recreates) if op == "update" else (),
+            )
 
     @property
     def ends(self) -> bool:

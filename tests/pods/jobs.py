@@ -55,7 +55,7 @@ INSTALLED_GANG = PLACED + textwrap.dedent(
 )
 """The same. On each node Ray has started after gIB was written, and with its settings; one container waited for it."""
 
-TOLD = textwrap.dedent(
+NOTIFIED = textwrap.dedent(
     """
     import time, ray
     from ray._private.state import state

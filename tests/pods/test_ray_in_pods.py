@@ -21,7 +21,7 @@ import pytest
 from infra.kubernetes.pods import NAMESPACE
 from infra.kubernetes.ray_cluster import CHECKPOINT_S
 from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following
-from tests.pods.jobs import ASK, GANG, HELD, TOLD, TRIES, WAITING, running
+from tests.pods.jobs import ASK, GANG, HELD, NOTIFIED, TRIES, WAITING, running
 from tests.pods.pod_cluster import PodCluster, leads, operator
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
@@ -154,11 +154,11 @@ def test_deleted_worker_gets_time_for_a_checkpoint(gke: DeployedStack) -> None:
     actor works on, and the pod ends soon after the job instead of at the deadline."""
     head_of(gke)
     with gke.forwarded() as port:
-        gke.submit(port, "told", TOLD, {})
-        [address] = re.findall(r"BEGUN (\S+)", gke.until_logged(port, "told", "BEGUN"))
+        gke.submit(port, "notified", NOTIFIED, {})
+        [address] = re.findall(r"BEGUN (\S+)", gke.until_logged(port, "notified", "BEGUN"))
         [busy] = [pod for pod in gke.workers() if pod["status"].get("podIP") == address]
         gke.api.delete("v1", "Pod", busy["metadata"]["name"], NAMESPACE)
-        log = gke.until_succeeded(port, "told", within_s=120)
+        log = gke.until_succeeded(port, "notified", within_s=120)
     [left] = re.findall(r"SECONDS (\d+)", log)
     assert CHECKPOINT_S - 15 < int(left) <= CHECKPOINT_S
     assert "WRITTEN" in log

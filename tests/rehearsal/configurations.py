@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from rehearsal.clouds.registry import cloud
+from rehearsal.clouds.registry import kind_of
 from rehearsal.engine.kind import Call, Json, Kind, Verb, value_at
 from rehearsal.engine.protocol import compared
 from rehearsal.engine.state import View
@@ -157,7 +157,7 @@ def _judged(name: str, call: Call) -> Verdict | None:
 
 def kind(type_: str) -> Kind:
     """Return a kind of a simulated cloud."""
-    found = cloud(type_.partition(":")[0]).kind(type_)
+    found = kind_of(type_)
     assert found is not None, f"there is no kind {type_}"
     return found
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from infra.naming import STACK
 from rehearsal.__main__ import cloud_stacks
 from rehearsal.clouds.aws.command_line import resources
-from rehearsal.clouds.registry import cloud
+from rehearsal.clouds.registry import kind_of
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.state import State
 from rehearsal.engine.workspace import ROOT, NotOursError, Workspace
@@ -20,7 +21,7 @@ from rehearsal.report.golden import golden
 from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Outcome
 from rehearsal.scenario import RehearsalRequest, Scenario
-from tools.recovery import FOUND_BY_TAGS, STACK_TAG, PendingCreate, Place, Tagged, found, import_id
+from tools.recovery import FOUND_BY_TAGS, PendingCreate, Place, Tagged, found, import_id
 
 STACKS = cloud_stacks()
 GOLDEN = Path(__file__).parent / "golden"
@@ -61,12 +62,12 @@ def test_recovery_finds_every_resource(rehearse: Rehearse, stack: str, tmp_path:
     with State(tmp_path / "clouds.sqlite").transaction() as view:
         for node in nodes:
             view.put(node.type, node.id, dict(node.outputs))
-        tags = resources(view, place.region or "", STACK_TAG, stack)
+        tags = resources(view, place.region or "", STACK, stack)
     listed = [Tagged.of(each) for each in tags]
     for node in nodes:
         create = PendingCreate(node.urn, node.type, node.inputs)
         written = found(create, listed, ()) if node.type in FOUND_BY_TAGS else import_id(create, place.project)
-        kind = cloud(node.type.partition(":")[0]).kind(node.type)
+        kind = kind_of(node.type)
         assert kind is not None
         if not node.type.startswith("random:"):
             assert kind.from_import(str(written), {"project": place.project}) == node.id, node.urn

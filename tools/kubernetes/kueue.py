@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from infra.catalog.pins import KUEUE, KUEUE_API, KUEUE_TAG
+from infra.catalog.pins import KUEUE, KUEUE_API
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, KUEUE_RELEASE
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
@@ -26,7 +26,7 @@ SECRET = f"{KUEUE_RELEASE}-webhook-server-cert"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 # The chart names a staging image, which Kueue's release process replaces.
-_RELEASED = {"repository": KUEUE.image, "tag": KUEUE_TAG, "pullPolicy": "IfNotPresent"}
+_RELEASED = {"repository": KUEUE.image, "tag": KUEUE.tag, "pullPolicy": "IfNotPresent"}
 _API_SERVICE = "apiregistration.k8s.io/v1"
 
 

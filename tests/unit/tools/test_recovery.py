@@ -14,10 +14,10 @@ import pytest
 from rehearsal.clouds.registry import cloud
 from tools.recovery import (
     AWS_IMPORTS,
+    DISTINGUISHED_BY,
     FOUND_BY_TAGS,
     GOOGLE_IMPORTS,
     PARTS,
-    TOLD_APART_BY,
     PendingCreate,
     Place,
     Tagged,
@@ -93,7 +93,7 @@ def test_every_kind_of_the_clouds_can_be_imported() -> None:
     # Google generates the IDs of these, and nothing lists them by the stack: `settle` says to delete one by hand.
     generated = {"gcp:billing/budget:Budget", "gcp:monitoring/notificationChannel:NotificationChannel"}
     assert GOOGLE_IMPORTS.keys() | generated == set(cloud("gcp").kinds)
-    assert sorted([*TOLD_APART_BY, *PARTS]) == sorted([*GOOGLE_IMPORTS, *AWS_IMPORTS])
+    assert sorted([*DISTINGUISHED_BY, *PARTS]) == sorted([*GOOGLE_IMPORTS, *AWS_IMPORTS])
     # Reservations are given to a stack, which makes none.
     given = {"aws:ec2/capacityReservation:CapacityReservation"}
     assert AWS_IMPORTS.keys() | FOUND_BY_TAGS.keys() | given == set(cloud("aws").kinds)
