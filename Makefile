@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix simulate-hunt bench-gpu changes mutations facts golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods kubernetes test-matrix simulate-hunt bench-gpu changes mutations facts golden check format schema lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ facts: setup-dev ## write facts.json of both simulated clouds; ARGS="--providers
 
 bench-overhead: setup-dev ## compare the benchmark's loop with a bare torch.distributed loop, alternating (minutes); ARGS="--pairs 50"
 	@$(VENV) -m tests.workloads.nccl.overhead $(ARGS)
+
+bench-start: setup-dev ## compare the start of jobs on the local stack, which must be up, with torchrun's (minutes)
+	@$(VENV) -m tests.workloads.start_up $(ARGS)
 
 golden: setup-dev ## update the reviewed lists of resources (tests/rehearsal/golden)
 	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py tests/rehearsal/test_settings.py -k golden_list

@@ -49,7 +49,7 @@ def _rank(function: Callable[..., Found], rank: int, world: int, port: int, time
     import torch.distributed as dist
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
-    from workloads.interfaces import interface_of
+    from workloads.rendezvous import interface_of
 
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = interface_of("127.0.0.1") or "lo"

@@ -16,13 +16,13 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
 from torch.distributed.distributed_c10d import _abort_process_group
 
-from workloads.interfaces import interface_of
 from workloads.nccl.device import Cpu, Cuda, Device
 from workloads.nccl.evidence.collect import Collected, Collector
 from workloads.nccl.loop import Answer, Loop, Measurement
 from workloads.nccl.operations import DTYPES, Operation, Place, kind_of
 from workloads.nccl.options import Fault
 from workloads.nccl.result import Member
+from workloads.rendezvous import connect, open_store, select_interface
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -56,19 +56,9 @@ class Rank:
         )
 
     def serve(self, address: str, timeout_s: float) -> int:
-        """Open the rendezvous of rank 0 on a free port of its node's address only, and return the port."""
-        listener = socket.create_server((address, 0))
-        port = int(listener.getsockname()[1])
-        # The store takes over the open socket, so no other process can take the port in between.
-        self.store = TCPStore(
-            address,
-            port,
-            is_master=True,
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-        )
-        return port
+        """Open the rendezvous of rank 0, and return its port."""
+        self.store = open_store(address, timeout_s)
+        return int(self.store.port)
 
     def join(self, place: Place, address: str, port: int, own_ip: str, timeout_s: float, fault: Fault | None) -> None:
         """Join the process group as rank `place.rank`, with the rendezvous at address:port."""
@@ -83,15 +73,14 @@ class Rank:
     ) -> None:
         """Form a process group, bound to `device_id`. Rank 0 has opened the rendezvous (see `serve`)."""
         self.place = place
-        timeout = timedelta(seconds=timeout_s)
         if place.rank:
-            self.store = TCPStore(address, port, is_master=False, timeout=timeout)
+            self.store = connect(address, port, timeout_s)
         dist.init_process_group(
             self.device.backend,
             store=self.store,
             rank=place.rank,
             world_size=place.world,
-            timeout=timeout,
+            timeout=timedelta(seconds=timeout_s),
             device_id=device_id,
         )
 
@@ -138,14 +127,6 @@ class Rank:
         first = place.rank % place.per_node == 0
         self.collector = Collector(place.rank, backend or self.device.backend, first=first)
         self.collector.start()
-
-
-def select_interface(address: str) -> None:
-    """Make gloo and NCCL use the interface of a node's address, unless the image sets one."""
-    if interface := interface_of(address):
-        # A host name that resolves to 127.0.0.1 would break gloo across nodes.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
 
 
 def _device_id_is_safe() -> bool:

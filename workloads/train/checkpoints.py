@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import torch
 from pyarrow import fs  # type: ignore[import-untyped]  # pyarrow ships no types
 
 from workloads.exits import WorkloadError
@@ -68,6 +67,8 @@ class Folder:
             if isinstance(content, bytes):
                 stream.write(content)
             else:
+                import torch
+
                 torch.save(content, stream)
         if self.local:
             with Path(unfinished).open("rb") as written:
@@ -87,6 +88,8 @@ class Folder:
 
     def load(self, label: str) -> dict[str, Any]:
         """Return a checkpoint's state, in main memory."""
+        import torch
+
         with self.filesystem.open_input_file(f"{self.path}/{label}/{STATE}") as file:
             # weights_only: a checkpoint is data, and must not be able to run code.
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)

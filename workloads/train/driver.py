@@ -9,19 +9,20 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any, cast
 
 import ray
-import torch
 from ray.train import RunConfig, ScalingConfig
-from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.config import FailureConfig  # ray.train.FailureConfig is typed as version 1
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer  # that of ray.train is of version 1
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from workloads.exits import Exit, WorkloadError, last_line
+from workloads.loading import load
 from workloads.results import emit
-from workloads.train import faults, journal, trainer
+from workloads.train import faults, journal
 from workloads.train.checkpoints import Folder
 from workloads.train.options import REQUEST, RunOptions
 from workloads.train.result import Outcome, Record, Result
@@ -38,7 +39,7 @@ def main(text: str) -> int:
             measured = {name: getattr(record, name) for name in Outcome.model_fields}
             measured["seconds"] = (record.seconds or {}) | {"total": round(time.time() - began, 3)}
         measured["backend"] = "nccl" if spec.use_gpu else "gloo"
-        measured["versions"] = {"ray": ray.__version__, "torch": torch.__version__}
+        measured["versions"] = {"ray": ray.__version__, "torch": version("torch")}
         code, reason = judge(record, spec.min_accuracy)
     except WorkloadError as error:
         code, reason = error.code, str(error)
@@ -95,10 +96,9 @@ def train(spec: RunOptions, began: float) -> Record:
 
 def fit(spec: RunOptions, began: float) -> Record:
     """Run Ray Train once, restarts after failures included."""
-    ray_train = TorchTrainer(
-        cast(Any, trainer.train_loop),  # typed as if it could return nothing
+    ray_train = Trainer(
+        cast(Any, work),  # typed as if it could return nothing
         train_loop_config={"spec": spec.model_dump_json(), "driver": began},
-        torch_config=TorchConfig(backend="nccl" if spec.use_gpu else "gloo"),
         scaling_config=ScalingConfig(num_workers=spec.workers, use_gpu=spec.use_gpu),
         run_config=RunConfig(
             name=spec.name,
@@ -113,6 +113,21 @@ def fit(spec: RunOptions, began: float) -> Record:
     finished: Any = ray_train.fit()
     record: Record = finished.return_value
     return record
+
+
+def work(settings: dict[str, Any]) -> Record:
+    """Run a worker. Only workers import torch: this process and the controller start before them."""
+    train_loop: Callable[[dict[str, Any]], Record] = load("workloads.train.trainer:train_loop")
+    return train_loop(settings)
+
+
+class Trainer(DataParallelTrainer):
+    """Ray Train without two of its actors, whose processes would start before the workers (ray.train.v2, 2.60)."""
+
+    def _create_default_callbacks(self) -> list[Any]:
+        # A run has no data sets of Ray Train, and its placement group ends with its job.
+        unused = {"DatasetsCallback", "PlacementGroupCleanerCallback"}
+        return [one for one in super()._create_default_callbacks() if type(one).__name__ not in unused]
 
 
 class Failures(UserCallback):

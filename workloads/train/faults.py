@@ -12,13 +12,14 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from workloads.exits import WorkloadError
 from workloads.train.checkpoints import Folder
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 KINDS = {"kill": 2, "nan": 1, "disk": 1, "gradient": 1}
 

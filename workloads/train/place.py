@@ -7,16 +7,21 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+
+from workloads.rendezvous import connect, open_store, select_interface
 
 if TYPE_CHECKING:
     from ray.train import PreemptionInfo
 
 POLL_S = 5.0
 """Ray Train's watcher polls for drained nodes this often (ray.train, RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S)."""
+PATIENCE_S = 1800.0
+"""A collective that takes longer is a failure (ray.train.torch.TorchConfig, 2.60: timeout_s)."""
 MARGIN_S, MARGIN_SHARE = 300.0, 0.1
 """A run ends this long before its nodes are reclaimed: five minutes, or a tenth of a short run's time."""
 
@@ -65,19 +70,39 @@ class Place:
         return [int(index) for index in (least != most).nonzero().flatten().tolist()]
 
 
-def in_ray_train() -> Place:
-    """Return the place of a worker of Ray Train."""
+def in_ray_train(use_gpu: bool) -> Place:
+    """Join the process group of the workers of Ray Train, and return this worker's place.
+
+    Ray's own backend for torch does the same, and imports torch in the driver and in the controller before the workers
+    start (ray.train.torch, 2.60), which delays the first step by seconds.
+    """
     import ray
     import ray.train
-    from ray.train.torch import get_device
+    from ray.train.collective import broadcast_from_rank_zero
 
     context = ray.train.get_context()
-
+    rank, world = context.get_world_rank(), context.get_world_size()
+    # A worker sees no GPU but its own.
+    device = torch.device("cuda", 0) if use_gpu else torch.device("cpu")
+    if use_gpu:
+        torch.cuda.set_device(device)
+    node_ip: Callable[[], str] = ray.util.get_node_ip_address  # untyped in Ray
+    own = node_ip()
+    select_interface(own)
+    store = open_store(own, PATIENCE_S) if rank == 0 else None
+    address, port = broadcast_from_rank_zero((own, int(store.port)) if store else ("", 0))
+    dist.init_process_group(
+        "nccl" if use_gpu else "gloo",
+        store=store or connect(address, port, PATIENCE_S),
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=PATIENCE_S),
+    )
     watched = os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
     return Place(
-        rank=context.get_world_rank(),
-        world=context.get_world_size(),
-        device=get_device(),
+        rank=rank,
+        world=world,
+        device=device,
         node_id=ray.get_runtime_context().get_node_id(),
         warning=ray.train.get_preemption_info if watched else lambda: None,
         report=lambda metrics: ray.train.report(metrics),

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from infra.outputs import Outputs
 from workloads.client.run import new_id
 from workloads.exits import WorkloadError
-from workloads.interfaces import interface_of
 from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, RunOptions, Single
 from workloads.train.result import Result
 
@@ -123,8 +122,7 @@ def environment(options: RunOptions, outputs: Outputs) -> dict[str, str]:
     if options.use_gpu:
         # `observe` reports ranks that wait for each other, without ending them: a slow checkpoint is not a hang.
         variables |= {"RAY_TRAIN_ENABLE_NCCL_HANG_DETECTOR": "1", "RAY_TRAIN_NCCL_RAS_ACTION": "observe"}
-    if outputs.target == "local" and (loopback := interface_of("127.0.0.1")):
-        # gloo would resolve the host name to an address that other ranks cannot use. Nodes on one machine are never
-        # preempted, so the watcher is not started.
-        variables |= {"GLOO_SOCKET_IFNAME": loopback, "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+    if outputs.target == "local":
+        # Nodes on one machine are never preempted.
+        variables["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"
     return variables

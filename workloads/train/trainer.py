@@ -16,6 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch._dynamo  # the first optimizer imports it too, more slowly: see `workloads.loading`
+import torch.distributed as dist
 
 from workloads.exits import Exit, WorkloadError
 from workloads.results import emit
@@ -41,7 +43,9 @@ def train_loop(settings: dict[str, Any]) -> Record:
     """Run a worker of Ray Train. `settings` are {spec (JSON), driver}. Only rank 0's return counts."""
     logging.getLogger("ray.train").setLevel(logging.WARNING)  # else every rank logs every report
     spec = REQUEST.validate_json(settings["spec"])
-    return train(spec, in_ray_train(), settings["driver"])
+    record = train(spec, in_ray_train(spec.use_gpu), settings["driver"])
+    dist.destroy_process_group()
+    return record
 
 
 def train(spec: RunOptions, place: Place, driver: float) -> Record:

@@ -14,7 +14,7 @@ from tests.workloads.train.training import measured, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.train.options import REQUEST, ConvNeXtOptions, settable
-from workloads.train.request import environment, resolve_convnext
+from workloads.train.request import resolve_convnext
 from workloads.train.result import Result
 
 
@@ -76,11 +76,6 @@ def test_a_local_stack_rejects_what_it_cannot_run(tmp_path: Path) -> None:
         asked(0, set=("kernels=fused",))
     with pytest.raises(WorkloadError, match="--checkpoint-dir"):
         resolve_convnext(stack_outputs.outputs(), ConvNeXtOptions())
-
-
-def test_only_a_local_stack_binds_gloo_to_the_loopback() -> None:
-    assert "GLOO_SOCKET_IFNAME" in environment(asked(0), outputs())
-    assert "GLOO_SOCKET_IFNAME" not in environment(asked(8), outputs(8))
 
 
 def write(file: Path, found: Result) -> Path:

@@ -26,8 +26,9 @@ from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Answer, Broken, HuntResult, Probe, Round, Unit, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.operations import COLLECTIVES, Operation, Place
-from workloads.nccl.rank import Rank, select_interface
+from workloads.nccl.rank import Rank
 from workloads.nccl.units import busbw
+from workloads.rendezvous import select_interface
 from workloads.results import emit
 
 SLOW_S = 0.2  # delay of each run by an injected slow fault

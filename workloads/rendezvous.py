@@ -1,0 +1,49 @@
+"""Rendezvous of a process group: rank 0 opens a store on its node's address, and the other ranks connect to it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from datetime import timedelta
+
+import psutil
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
+
+
+def open_store(address: str, timeout_s: float) -> TCPStore:
+    """Open a store on a free port of this address only."""
+    listener = socket.create_server((address, 0))
+    # The store takes over the open socket, so no other process can take the port in between.
+    return TCPStore(
+        address,
+        listener.getsockname()[1],
+        is_master=True,
+        timeout=timedelta(seconds=timeout_s),
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+
+
+def connect(address: str, port: int, timeout_s: float) -> TCPStore:
+    """Connect to the store that rank 0 has opened."""
+    return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=timeout_s))
+
+
+def select_interface(address: str) -> None:
+    """Make gloo and NCCL use the interface of a node's address, unless the image sets one."""
+    if interface := interface_of(address):
+        # A host name that resolves to 127.0.0.1 would break gloo across nodes.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+
+
+def interface_of(address: str) -> str | None:
+    """Return the name of the interface with `address`, or None.
+
+    Any address of 127.0.0.0/8 is the loopback's, although `lo` lists 127.0.0.1 only.
+    """
+    names = {entry.address: name for name, entries in psutil.net_if_addrs().items() for entry in entries}
+    if address in names:
+        return names[address]
+    return names.get("127.0.0.1") if ipaddress.ip_address(address).is_loopback else None
