@@ -72,7 +72,7 @@ def bench_multigpu(*, options: Flat[MultiGpuOptions] = MultiGpuOptions(), job: F
 
     Tensors hold ones on even devices and twos on odd devices; every element of
     the sum is checked. Exit codes: 0 right, 1 error, 3 wrong data, 4 no answer
-    within --timeout.
+    within --timeout, 5 a node with GPUs cannot use NCCL (no CuPy).
     """
     outputs = read_outputs(job)
     return run_job(outputs, "multigpu", options.resolve(outputs).to_json(), job)

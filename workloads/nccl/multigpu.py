@@ -136,19 +136,24 @@ def count_wrong(tensors: Sequence[Sequence[float]], value: float) -> int:
 def choose(
     backend: str, use_gpu: bool, members: Sequence[Member], no_nccl: Sequence[str | None]
 ) -> tuple[str, str | None]:
-    """Return `nccl` or `gloo`, and what is therefore not tested. WorkloadError if NCCL is requested and missing."""
+    """Return `nccl` or `gloo`, and what is therefore not tested.
+
+    WorkloadError with NOT_AS_ASKED if a node with GPUs cannot use NCCL and gloo was not requested: gloo's result would
+    say nothing about the GPUs.
+    """
     if backend == "gloo":
         return "gloo", "gloo was requested: neither NCCL nor a GPU took part"
-    missing = [f"{member.host} ({member.ip}): {why}" for member, why in zip(members, no_nccl, strict=True) if why]
-    if not missing:
-        return "nccl", None
-    where = "\n".join(f"  {line}" for line in missing)
-    fix = "install cupy-cuda12x or cupy-cuda13x, whichever fits the image's CUDA, into the image of ray.image"
-    if backend == "nccl":
-        raise WorkloadError(f"--backend nccl: allreduce_multigpu cannot run on\n{where}\n{fix}")
     if not use_gpu:
         return "gloo", "the nodes have no GPUs: the same numbers over gloo; neither NCCL nor a GPU was tested"
-    return "gloo", f"allreduce_multigpu was NOT tested, the same numbers over gloo instead:\n{where}\n{fix}"
+    missing = [f"  {member.host} ({member.ip}): {why}" for member, why in zip(members, no_nccl, strict=True) if why]
+    if missing:
+        raise WorkloadError(
+            "\n".join(["nothing was tested: allreduce_multigpu cannot run on", *missing])
+            + "\ninstall cupy-cuda12x or cupy-cuda13x, whichever fits the image's CUDA, into the image of ray.image;"
+            " --backend gloo checks the sums without the GPUs",
+            Exit.NOT_AS_ASKED,
+        )
+    return "nccl", None
 
 
 def judge(options: MultiGpuOptions, workers: Sequence[Worker], backend: str) -> tuple[Exit, str]:

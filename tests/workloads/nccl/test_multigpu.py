@@ -31,14 +31,21 @@ def test_auto_selects_nccl_if_every_worker_has_it() -> None:
     assert choose("nccl", True, TWO[:1], [None]) == ("nccl", None)
 
 
-def test_without_cupy_gloo_runs_with_a_notice_that_nccl_was_not_tested() -> None:
-    backend, notice = choose("auto", True, TWO, [None, "CuPy is missing"])
-    assert backend == "gloo"
-    assert notice is not None
-    assert "allreduce_multigpu was NOT tested" in notice
-    assert "node-b (10.0.0.1): CuPy is missing" in notice
-    assert "node-a" not in notice
-    assert "cupy-cuda12x" in notice
+@pytest.mark.parametrize("backend", ["auto", "nccl"])
+def test_gpu_nodes_without_cupy_are_not_a_pass(backend: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        choose(backend, True, TWO, [None, "CuPy is missing"])
+    assert error.value.code == Exit.NOT_AS_ASKED
+    assert "node-b (10.0.0.1): CuPy is missing" in str(error.value)
+    assert "node-a" not in str(error.value)
+    assert "cupy-cuda12x" in str(error.value)
+
+
+def test_gloo_runs_on_request_and_without_gpus() -> None:
+    """The notice says that neither NCCL nor a GPU was tested."""
+    for backend, use_gpu in (("gloo", True), ("auto", False)):
+        chosen, notice = choose(backend, use_gpu, TWO, ["CuPy is missing", "no GPUs"])
+        assert (chosen, "neither NCCL nor a GPU" in str(notice)) == ("gloo", True)
 
 
 def test_a_worker_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
