@@ -208,8 +208,8 @@ TABLES = [
 @given(mutated(TABLES), mutated(LOGS))
 @example(b"# size count type " * 50_000, b"\x1b[31m" * 200_000)
 @example(TABLES[0].replace(b"1073741824", b"9" * 5000), b"x" * 5_000_000)
-@example(b'{"schema": "rdma-ray/nccl/2", "x": ' + b"[" * 100_000, b"\0" * 1_000_000)
-@example(b'{"schema": "rdma-ray/nccl/2", "x": ' + b"9" * 5000 + b"}", b"NCCL WARN " * 200_000)
+@example(b'{"schema": "rdma-ray/nccl/3", "x": ' + b"[" * 100_000, b"\0" * 1_000_000)
+@example(b'{"schema": "rdma-ray/nccl/3", "x": ' + b"9" * 5000 + b"}", b"NCCL WARN " * 200_000)
 @example(b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"x" * 100, b"\x1f\x8b")
 def test_any_measurement_is_judged(tmp_path_factory: pytest.TempPathFactory, table: bytes, log: bytes) -> None:
     folder = tmp_path_factory.getbasetemp()

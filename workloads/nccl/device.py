@@ -9,21 +9,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
+import torch.distributed as dist
+
+from workloads.nccl.presets import Mode
 
 Call = Callable[[], object]
+HOLD_CYCLES = 2**22
+"""SM cycles, about 2 ms: longer than Python takes to launch an operation, with all sends and receives of an incast."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds. `per_iteration` has one value per run; `wall` is the total by the host's clock in `regions` regions."""
+    """Seconds. `per_iteration` has one value per run.
 
-    total: float
+    `span` and `wall` are one region with all runs and what is not timed between them, by the device's and by the host's
+    clock. `late` counts the runs in latency mode that include a part of their launch.
+    """
+
     per_iteration: list[float]
+    span: float
     wall: float
-    regions: int = 1
+    late: int = 0
+
+    @property
+    def total(self) -> float:
+        return sum(self.per_iteration)
 
     @property
     def mean(self) -> float:
@@ -34,9 +46,9 @@ class Timing:
     def clocks_disagree(self) -> bool:
         """Whether the device's and the host's clock differ by more than 5 % and by more than a launch.
 
-        Only the host's time includes a launch and a wait, 50 µs per region.
+        Only the host's time includes a launch and a wait, 50 µs.
         """
-        return abs(self.wall - self.total) > max(0.05 * self.total, 50e-6 * self.regions)
+        return abs(self.wall - self.span) > max(0.05 * self.span, 50e-6)
 
 
 class Cpu:
@@ -54,23 +66,20 @@ class Cpu:
     def synchronize(self) -> None:
         """Do nothing: calls are synchronous."""
 
-    def capture(self, run: Call) -> Call:
-        """Raise ValueError: a CPU has no graphs."""
-        raise ValueError(f"graph mode replays CUDA graphs of {run}, and this rank has no GPU: use --mode throughput")
-
-    def time(self, run: Call, iterations: int) -> Timing:
-        """Time runs back to back."""
-        return self.time_apart(run, iterations, lambda: None)
-
-    def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
-        """Time each run after an untimed barrier."""
+    def time(self, run: Call, iterations: int, mode: Mode = "throughput", restore: Call | None = None) -> Timing:
+        """Time runs back to back, in latency mode each after a barrier. Neither barrier nor `restore` is timed."""
+        if mode == "graph":
+            raise ValueError("graph mode replays CUDA graphs, and this rank has no GPU: use --mode throughput")
         seconds = []
         for _ in range(iterations):
-            barrier()
+            if restore is not None:
+                restore()
+            if mode == "latency":
+                dist.barrier()
             began = time.perf_counter()
             run()
             seconds.append(time.perf_counter() - began)
-        return Timing(sum(seconds), seconds, wall=sum(seconds))
+        return Timing(seconds, span=sum(seconds), wall=sum(seconds))
 
 
 class Cuda:
@@ -82,6 +91,7 @@ class Cuda:
     def __init__(self) -> None:
         # The current device is per thread.
         torch.cuda.set_device(self.torch_device)
+        self.token = torch.zeros(1, device=self.torch_device)
 
     @property
     def name(self) -> str:
@@ -90,49 +100,73 @@ class Cuda:
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
-    def capture(self, run: Call) -> Call:
-        """Capture a run as a CUDA graph, and return its replay on the current stream, in the same buffers."""
+    def time(self, run: Call, iterations: int, mode: Mode = "throughput", restore: Call | None = None) -> Timing:
+        """Time runs by CUDA events. `restore` and, in latency mode, the alignment of the ranks are not timed.
+
+        throughput: back to back, so that a short run takes as long as its launch from Python.
+        latency: each run is in the stream before the device reaches it, and all ranks start it together.
+        graph: all runs and their events are one CUDA graph, replayed once, as in nccl-tests (-G, src/common.cu).
+        """
+        graph, latency = mode == "graph", mode == "latency"
+        unused = [_event(graph) for _ in range(2 * iterations + 1)]
+        events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        late = 0
+
+        def mark() -> torch.cuda.Event:
+            event = unused.pop()
+            event.record()
+            return event
+
+        def region() -> None:
+            nonlocal late
+            after = mark()
+            for _ in range(iterations):
+                if restore is not None:
+                    restore()
+                if latency:
+                    self._align()
+                before = mark() if latency or restore is not None else after
+                # A torch.distributed call makes the current stream wait for the collective; the event comes after it.
+                run()
+                after = mark()
+                events.append((before, after))
+                # The device was faster than the host: this run's time includes a part of its launch.
+                late += latency and before.query()
+
+        go = self._capture(region) if graph else region
+        start, end = _event(), _event()
+        self.synchronize()
+        began = time.perf_counter()
+        start.record()
+        if graph:
+            self._align()
+        go()
+        end.record()
+        self.synchronize()
+        wall = time.perf_counter() - began
+        return Timing([_seconds(before, after) for before, after in events], _seconds(start, end), wall, late)
+
+    def _align(self) -> None:
+        """Hold the stream while the host fills it, and then let what follows start on all ranks at the same time."""
+        self.synchronize()
+        sleep: Callable[[int], None] = torch.cuda._sleep  # untyped in torch, whose own tests fill streams with it
+        sleep(HOLD_CYCLES)
+        dist.all_reduce(self.token)
+
+    def _capture(self, region: Call) -> Call:
+        """Capture a region as a CUDA graph, and return its replay on the current stream, in the same buffers."""
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
         # thread_local: torch's watchdog queries events of earlier collectives from its own thread.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            run()
+            region()
         return graph.replay
 
-    def time(self, run: Call, iterations: int) -> Timing:
-        """Time runs back to back."""
-        events = [_event() for _ in range(iterations + 1)]
-        self.synchronize()
-        began = time.perf_counter()
-        events[0].record()
-        for event in events[1:]:
-            # A torch.distributed call makes the current stream wait for the collective; the event comes after it.
-            run()
-            event.record()
-        self.synchronize()
-        wall = time.perf_counter() - began
-        return Timing(_seconds(events[0], events[-1]), [_seconds(a, b) for a, b in pairwise(events)], wall)
 
-    def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
-        """Time each run on an idle device after an untimed barrier."""
-        events = [(_event(), _event()) for _ in range(iterations)]
-        wall = 0.0
-        for before, after in events:
-            barrier()
-            self.synchronize()
-            began = time.perf_counter()
-            before.record()
-            run()
-            after.record()
-            self.synchronize()
-            wall += time.perf_counter() - began
-        seconds = [_seconds(before, after) for before, after in events]
-        return Timing(sum(seconds), seconds, wall, regions=iterations)
-
-
-def _event() -> torch.cuda.Event:
+def _event(in_graph: bool = False) -> torch.cuda.Event:
+    """Return an event with a time. In a graph it has to be external (torch 2.9, pytorch#155372)."""
     event: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch leaves its constructor untyped
-    return event(enable_timing=True)
+    return event(enable_timing=True, external=True) if in_graph else event(enable_timing=True)
 
 
 def _seconds(before: torch.cuda.Event, after: torch.cuda.Event) -> float:

@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.exits import Exit, WorkloadError, last_line
+from workloads.nccl.device import Timing
 from workloads.nccl.gang import Gang
 from workloads.nccl.limits import guarded, pair_figures
 from workloads.nccl.loop import Answer, Measurement
@@ -119,7 +120,6 @@ def summarize(row: Measurement, answers: Sequence[Answer], place: Place, *, fabr
     """
     kind = kind_of(row.op, row.variant)
     times = [answer.timing.mean for answer in answers]
-    walls = [answer.timing.wall / row.iterations for answer in answers]
     active = {rank: answer for rank, answer in enumerate(answers) if answer.takes_part}
     slowest = max(active.values(), key=lambda answer: answer.timing.mean)
     seconds, size = slowest.timing.mean, slowest.size
@@ -144,16 +144,20 @@ def summarize(row: Measurement, answers: Sequence[Answer], place: Place, *, fabr
         busbw=round(bus, 6),
         nic_bandwidth=None if nic is None else round(nic, 6),
         wrong=sum(wrong) if len(wrong) == len(answers) else None,
-        warnings=[
-            f"rank {rank}: device clock {micro(times[rank])} µs, wall clock {micro(walls[rank])} µs"
-            for rank, answer in enumerate(answers)
-            if answer.timing.clocks_disagree
-        ],
+        warnings=[text for rank, answer in enumerate(answers) for text in doubts(rank, answer.timing)],
         ranks=[RankTime(rank=rank, time_us=micro(times[rank]), wrong=answer.wrong) for rank, answer in active.items()],
         pairs=pairs,
         total=total,
         limit=limit,
     )
+
+
+def doubts(rank: int, timing: Timing) -> Iterator[str]:
+    """Yield the reasons to doubt one rank's times."""
+    if timing.clocks_disagree:
+        yield f"rank {rank}: device clock {micro(timing.span)} µs, wall clock {micro(timing.wall)} µs for all runs"
+    if timing.late:
+        yield f"rank {rank}: {timing.late} of {len(timing.per_iteration)} runs include a launch: the host was slower"
 
 
 def conclude(rows: Sequence[Row]) -> tuple[Exit, str]:

@@ -1,8 +1,8 @@
 """One row on one rank: verify, warm up, time, check the result of the timed runs, verify again.
 
 All verification is outside the timed region, with the same buffers, size and algorithm. It detects a wrong element in
-any verified run, in the last timed run, and for all_reduce in any timed run. It does not detect an element that one
-timed run gets wrong and the next one overwrites.
+any verified run and in the last timed run. It does not detect an element that one timed run gets wrong and the next one
+overwrites.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Answer:
 
 
 def faulty(
-    run: Call, operation: Operation, synchronize: Call, kind: str, hits: Callable[[int], bool], position: int = 0
+    run: Call, operation: Operation, kind: str, hits: Callable[[int], bool], position: int = 0
 ) -> Callable[[], None]:
     """Return an operation's run with a fault in the calls for which `hits` is true; calls count from 0.
 
@@ -56,8 +56,7 @@ def faulty(
             return
         buffers = [buffer for buffer, _ in operation.checks()]
         kept = [buffer.clone() for buffer in buffers] if kind == "stale" else []
-        run()
-        synchronize()
+        run()  # the stream or, over gloo, the host has waited for it when the next line runs
         for buffer, before in zip(buffers, kept, strict=False):
             buffer.copy_(before)
         if kind == "corrupt" and buffers:
@@ -95,21 +94,20 @@ class Loop:
         run = self._run(operation, row)
         wrong = sum(self._verify(operation, run) for _ in range(row.check))
         self.salt += 1
-        operation.prepare(self.salt)
+        operation.fill(self.salt)
         # Directly before the timed runs: filling and checking buffers leaves cold caches, and a slow first run.
         self.stage = "in the warm-up"
         for _ in range(row.warmup):
+            if operation.restore is not None:
+                operation.restore()
             run()
         operation.arm()
         self.stage = "in the timed runs"
         dist.barrier()
-        if row.mode == "latency":
-            timing = self.device.time_apart(run, row.iterations, dist.barrier)
-        else:
-            timing = self.device.time(run, row.iterations)
+        timing = self.device.time(run, row.iterations, row.mode, operation.restore)
         self.stage = "in the last verification"
         if row.check:
-            wrong += operation.left_wrong()
+            wrong += operation.wrong()
         wrong += sum(self._verify(operation, run) for _ in range(row.check))
         self.stage = "not in a row"
         return Answer(
@@ -121,16 +119,14 @@ class Loop:
         )
 
     def _run(self, operation: Operation, row: Measurement) -> Call:
-        """Return the operation's call or the replay of its graph, with the injected fault if there is one."""
-        run: Call = operation.run
+        """Return the operation's call, with the injected fault if there is one."""
         if row.mode == "graph":
             # The first call opens connections, which cannot be captured.
             operation.run()
-            run = self.device.capture(operation.run)
         if self.fault is None or self.fault.kind == "hang":
-            return run
+            return operation.run
         hits = faulty_calls(self.fault.when, self.fault.kind, row.warmup, row.check, row.iterations)
-        return faulty(run, operation, self.device.synchronize, self.fault.kind, hits)
+        return faulty(operation.run, operation, self.fault.kind, hits)
 
     def _verify(self, operation: Operation, run: Call) -> int:
         """Return the number of wrong elements of one run on new data."""

@@ -55,8 +55,6 @@ class Kind:
         pieces: Number of pieces that the row's size includes.
         to_all: Whether all receivers get the same data.
         in_place: Whether one buffer is both sent and received.
-        start: Elements of an in-place sum before the timed runs. Each run adds to the result of the previous one, which
-            would overflow; these values have the sum zero, so later runs add zeros and a wrong element remains.
         measured: Pattern and direction of p2p.
     """
 
@@ -68,7 +66,6 @@ class Kind:
     pieces: Callable[[Place], int] = lambda _place: 1
     to_all: bool = False
     in_place: bool = False
-    start: Callable[[Place], int] | None = None
     measured: Variant | None = None
 
     @property
@@ -95,13 +92,21 @@ class Operation:
         self.incoming = list(zip(self.received.view(-1, self.count).unbind(), self.sources, strict=False))
         self.sums = ReductionPattern(place.world, dtype, device) if kind.op in REDUCTIONS else None
         self.salt = 0
+        # An in-place sum consumes its input. Further runs on their own results would grow n-fold (and overflow) or, on
+        # inputs that cancel out, add zeros, which draw less power than data; nccl-tests' in-place runs grow. torch has
+        # no all_reduce from one buffer to another, and ReduceOp.AVG is another kernel, without NVLS (nccl:
+        # src/enqueue.cc, hostToDevRedOp; src/include/device.h, ncclNvlsSupported; v2.30).
+        consumes = kind.in_place and self.sums is not None
+        self.kept = torch.empty_like(self.sent) if consumes else None
+        self.restore = self._restore if consumes else None
+        """Write the input again, untimed before each run; None if runs keep their input."""
 
     def run(self) -> None:
         """Run the operation once."""
         self.kind.run(self)
 
     def checks(self) -> list[tuple[torch.Tensor, Generator]]:
-        """Return the received buffers with the expected result of one run."""
+        """Return the received buffers with the expected result of a run."""
         if self.sums is not None:
             return [(buffer, self.sums.total(self.salt, piece * self.count)) for buffer, piece in self.incoming]
         return [(buffer, self._moved(source, self.place.rank)) for buffer, source in self.incoming]
@@ -109,39 +114,29 @@ class Operation:
     def fill(self, salt: int) -> None:
         """Write new input, different from that of any other salt, and wrong data at each received position."""
         self.salt = salt
-        for buffer, want in self.checks():
-            spoil(buffer, want)
+        self.arm()
         if self.sums is not None:
             fill(self.sent, self.sums.contribution(self.place.rank, salt))
         else:
             for buffer, destination in self.outgoing:
                 fill(buffer, self._moved(self.place.rank, destination))
-
-    def prepare(self, salt: int) -> None:
-        """Write the input of the warm-up and of the timed runs."""
-        self.salt = salt
-        if self.kind.start is not None:
-            self.arm()
-        else:
-            self.fill(salt)
+        if self.kept is not None:
+            self.kept.copy_(self.sent)
 
     def arm(self) -> None:
-        """Make each received position wrong again, with warm caches."""
-        if self.kind.start is not None:
-            self.received.fill_(self.kind.start(self.place))
-        elif not (self.kind.in_place and self.destinations):
-            for buffer, _ in self.incoming:
-                spoil(buffer)
+        """Make each received position wrong, whatever it holds. What is received in place of its input is no exception:
+        `restore` writes the input."""
+        if not (self.kind.in_place and self.destinations):
+            for buffer, want in self.checks():
+                spoil(buffer, want)
 
     def wrong(self) -> int:
-        """Count the wrong elements after one run."""
+        """Count the wrong elements after a run."""
         return sum(count_wrong(buffer, want) for buffer, want in self.checks())
 
-    def left_wrong(self) -> int:
-        """Count the wrong elements after arm() and any number of runs."""
-        if self.kind.start is None:
-            return self.wrong()
-        return sum(count_wrong(buffer, lambda _start, count: self.sent.new_zeros(count)) for buffer, _ in self.incoming)
+    def _restore(self) -> None:
+        assert self.kept is not None
+        self.sent.copy_(self.kept)
 
     def _empty(self, pieces: int) -> torch.Tensor:
         return torch.zeros(pieces * self.count, dtype=self.dtype, device=self.device)
@@ -164,12 +159,6 @@ def only(rank: int) -> Ranks:
 def at_root(ranks: Ranks) -> Ranks:
     """Return a function of these ranks at the root, and of none elsewhere."""
     return lambda place: ranks(place) if place.rank == ROOT else []
-
-
-def alternating(place: Place) -> int:
-    """Return 1 and -1 for neighboring ranks, and 0 for a last rank without a neighbor."""
-    unpaired = place.rank ^ 1 >= place.world
-    return 0 if unpaired else -1 if place.rank % 2 else 1
 
 
 def buffers(pieces: Sequence[tuple[torch.Tensor, int]]) -> list[torch.Tensor] | None:
@@ -202,7 +191,6 @@ COLLECTIVES = {
             destinations=only(ALL_RANKS),
             sources=only(0),
             in_place=True,
-            start=alternating,
         ),
         Kind(
             op="all_gather",
@@ -245,7 +233,6 @@ COLLECTIVES = {
             destinations=only(ROOT),
             sources=at_root(only(0)),
             in_place=True,
-            start=lambda _place: 0,  # gloo also adds in the other ranks' buffers
         ),
         Kind(
             op="gather",

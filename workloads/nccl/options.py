@@ -212,7 +212,9 @@ class MultiGpuOptions(GangOptions):
     devices: int | None = Field(
         None, ge=1, description="Tensors per worker. [default: one per GPU of a node, 8 without GPUs]"
     )
-    backend: Literal["auto", "nccl", "gloo"] = Field("auto", description="auto: NCCL on GPUs, which needs CuPy; gloo on a stack without GPUs.")
+    backend: Literal["auto", "nccl", "gloo"] = Field(
+        "auto", description="auto: NCCL on GPUs, which needs CuPy; gloo on a stack without GPUs."
+    )
 
     @property
     def gpus_per_rank(self) -> int:

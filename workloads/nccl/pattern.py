@@ -10,6 +10,7 @@ The comparison is bit by bit: a flipped sign of a zero is an error as well.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import gcd
 from zlib import crc32
 
@@ -45,11 +46,14 @@ class ReductionPattern:
             positions = self._positions(start + offset, count, salt)
             if self.period > count:
                 return self._sum(positions).to(self.dtype)
-            # The pattern repeats: sum one period and look it up, for any number of ranks.
-            table = self._sum(torch.arange(self.period, device=self.device))
-            return table[positions % self.period].to(self.dtype)
+            return self._table[positions % self.period]
 
         return generate
+
+    @cached_property
+    def _table(self) -> torch.Tensor:
+        """The sums of one period, of any number of ranks: the pattern repeats."""
+        return self._sum(torch.arange(self.period, device=self.device)).to(self.dtype)
 
     def _positions(self, start: int, count: int, salt: int) -> torch.Tensor:
         return torch.arange(start, start + count, device=self.device) + salt
@@ -103,18 +107,13 @@ def fill(buffer: torch.Tensor, generate: Generator) -> None:
         piece.copy_(generate(start, len(piece)))
 
 
-def spoil(buffer: torch.Tensor, right: Generator | None = None) -> None:
-    """Make a flat buffer wrong at every position: NaN, or the right byte with all bits flipped.
-
-    Args:
-        right: The right data, if the buffer does not hold it already.
-    """
+def spoil(buffer: torch.Tensor, right: Generator) -> None:
+    """Make a flat buffer wrong at every position, whatever it holds: NaN, or the right byte with all bits flipped."""
     if buffer.is_floating_point():
         buffer.fill_(torch.nan)
-        return
-    if right is not None:
+    else:
         fill(buffer, right)
-    buffer.bitwise_not_()
+        buffer.bitwise_not_()
 
 
 def count_wrong(buffer: torch.Tensor, generate: Generator) -> int:

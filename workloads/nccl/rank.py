@@ -131,5 +131,5 @@ class Rank:
 
 def _device_id_is_safe() -> bool:
     """Return whether binding the group to a device works; it broke collectives in torch 2.6.1 to 2.7.0 (#153960)."""
-    # A TorchVersion compares by PEP 440 (pytorch: torch/torch_version.py), so it reads 2.9.0a0+git1f2e and 2.8.0rc3 too.
+    # A TorchVersion compares by PEP 440, which knows 2.9.0a0+git1f2e and 2.8.0rc3 (pytorch: torch/torch_version.py).
     return torch.__version__ < "2.6.1" or torch.__version__ >= "2.7.1"

@@ -54,6 +54,8 @@ def show(result: Result, console: Console) -> None:
         show_pairs(result, console)
     if result.notice:
         say(console, result.notice, "yellow")
+    if result.short_runs:
+        say(console, result.short_runs)
     if result.spec.left_out:
         say(console, f"not measured, since bytes hold no exact sum: {', '.join(result.spec.left_out)}")
     show_fault(result, console)

@@ -14,9 +14,17 @@ from pydantic import Field, model_validator
 from workloads.nccl.evidence.facts import Evidence, LogFacts
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.presets import Mode
+from workloads.nccl.units import format_size
 from workloads.results import JobResult, Part, percentile
 
-SCHEMA = "rdma-ray/nccl/2"
+SCHEMA = "rdma-ray/nccl/3"
+SHORT_RUN = 2**20
+"""Bytes from which on an operation takes longer than its launch from Python."""
+SHORT_RUNS: dict[Mode, str] = {
+    "throughput": "throughput mode times the launch from Python where it takes longer than the operation",
+    "latency": "latency mode times the operation alone, launched before the GPU reaches it",
+    "graph": "graph mode times the operation within a CUDA graph of all runs",
+}
 MULTIGPU_SCHEMA = "rdma-ray/multigpu/1"
 
 
@@ -203,6 +211,15 @@ class Result(NcclResult):
     evidence: Evidence | None = None
     seconds: dict[str, float] | None = None
     verdict: Verdict | None = None
+
+    @property
+    def short_runs(self) -> str | None:
+        """What the rows below 1 MiB on GPUs time; None without such rows."""
+        modes = {row.mode for row in self.rows if row.size < SHORT_RUN}
+        if self.backend != "nccl" or not modes:
+            return None
+        told = [what for mode, what in SHORT_RUNS.items() if mode in modes]
+        return f"rows below {format_size(SHORT_RUN)}: {'; '.join(told)}"
 
     def host(self, rank: int) -> str:
         """Return the host of a rank."""

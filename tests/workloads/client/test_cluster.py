@@ -52,7 +52,7 @@ def test_bench_measures_every_operation_and_finds_no_wrong_element(bench: Result
 
 
 def test_bench_reports_its_ranks_and_what_it_proves(bench: Result) -> None:
-    assert bench.schema_ == "rdma-ray/nccl/2"
+    assert bench.schema_ == "rdma-ray/nccl/3"
     assert bench.proves == "function"
     assert bench.world == World(nodes=2, per_node=2, ranks=RANKS, machines=1)
     assert bench.ranks is not None

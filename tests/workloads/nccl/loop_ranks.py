@@ -59,5 +59,5 @@ def every_case(rank: int, world: int) -> dict[Key, int | None]:
 def spoil(operation: Operation, call: int) -> None:
     """Flip one bit of the last element in the result of one run only, counted over all runs of the row."""
     operation.run = faulty(  # type: ignore[method-assign]  # a library that fails once
-        operation.run, operation, lambda: None, "corrupt", lambda number: number == call, position=-1
+        operation.run, operation, "corrupt", lambda number: number == call, position=-1
     )

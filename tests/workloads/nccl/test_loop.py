@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch.distributed as dist
 
 from tests.workloads.gloo_ranks import on_ranks
 from tests.workloads.nccl import overhead
@@ -12,6 +13,7 @@ from tests.workloads.nccl.loop_ranks import CASES, CHECK, ITERATIONS, RANKS, SIZ
 from workloads.nccl.device import Cpu, Timing
 from workloads.nccl.loop import faulty_calls
 from workloads.nccl.operations import DTYPES
+from workloads.nccl.presets import Mode
 
 Found = list[dict[Key, int | None]]
 cases = pytest.mark.parametrize(("op", "dtype"), CASES)
@@ -47,28 +49,17 @@ def test_an_unwritten_receive_buffer_is_detected_on_its_rank(found: Found, op: s
     elements = SIZE // DTYPES[dtype].itemsize
     received = elements // RANKS if op in ("reduce_scatter", "scatter") else elements
     here = seen.pop(spoiled(op)) or 0
-    if op == "reduce":
-        # gloo also adds in the senders' buffers, so a reduce is timed on zeros, and stale zeros are right.
-        assert received * 2 * CHECK // 2 < here <= received * 2 * CHECK
-    elif op == "all_reduce":
+    if op in ("reduce", "all_reduce"):
         # The buffer holds this rank's own share, which is right where the other ranks have zeros.
-        assert received + received * 2 * CHECK // 2 < here <= received * (2 * CHECK + 1)
+        assert received * (2 * CHECK + 1) * 0.7 < here <= received * (2 * CHECK + 1)
     else:
         assert here == received * (2 * CHECK + 1)
-        assert seen == [0] * (RANKS - 1)
+    assert seen == [0] * (RANKS - 1)
 
 
 @cases
 def test_a_wrong_element_in_the_last_timed_run_is_detected(found: Found, op: str, dtype: str) -> None:
     assert wrong(found, op, dtype, f"run {TIMED[-1]}")[spoiled(op)] == 1
-
-
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("call", TIMED)
-def test_a_wrong_element_in_any_timed_run_of_all_reduce_is_detected(found: Found, dtype: str, call: int) -> None:
-    """From the next run on, on all ranks."""
-    seen = wrong(found, "all_reduce", dtype, f"run {call}")
-    assert seen == [1] + [0 if call == TIMED[-1] else 1] * (RANKS - 1)
 
 
 def test_faulty_calls_by_time() -> None:
@@ -86,31 +77,31 @@ def test_faulty_calls_by_time() -> None:
 
 
 def test_clocks_disagree_beyond_5_percent_and_launch_cost() -> None:
-    assert not Timing(1.0, [1.0], wall=1.04).clocks_disagree
-    assert Timing(1.0, [1.0], wall=1.06).clocks_disagree
-    assert Timing(1.0, [1.0], wall=0.94).clocks_disagree
-    assert not Timing(1e-5, [1e-5], wall=5e-5).clocks_disagree  # a launch, not a clock
-    assert not Timing(1e-4, [5e-5] * 2, wall=1.9e-4, regions=2).clocks_disagree
-    assert Timing(1e-4, [5e-5] * 2, wall=2.1e-4, regions=2).clocks_disagree
+    assert not Timing([1.0], span=1.0, wall=1.04).clocks_disagree
+    assert Timing([1.0], span=1.0, wall=1.06).clocks_disagree
+    assert Timing([1.0], span=1.0, wall=0.94).clocks_disagree
+    assert not Timing([1e-5], span=1e-5, wall=5e-5).clocks_disagree  # a launch, not a clock
 
 
-def test_latency_excludes_the_barrier() -> None:
+@pytest.mark.parametrize("mode", ["throughput", "latency"])
+def test_neither_barrier_nor_restored_input_is_timed(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
-    def barrier() -> None:
-        order.append("barrier")
+    def untimed(name: str) -> None:
+        order.append(name)
         time.sleep(0.2)
 
-    timing = Cpu().time_apart(lambda: order.append("run"), ITERATIONS, barrier)
-    assert order == ["barrier", "run"] * ITERATIONS
-    # Nothing but the barriers takes that long, on a busy machine either.
+    monkeypatch.setattr(dist, "barrier", lambda: untimed("barrier"))
+    timing = Cpu().time(lambda: order.append("run"), ITERATIONS, mode, lambda: untimed("restore"))
+    assert order == ["restore", *(["barrier"] if mode == "latency" else []), "run"] * ITERATIONS
+    # Nothing but what is not timed takes that long, on a busy machine either.
     assert timing.total < 0.2
     assert len(timing.per_iteration) == ITERATIONS
 
 
 def test_a_cpu_has_no_graphs() -> None:
     with pytest.raises(ValueError, match="no GPU"):
-        Cpu().capture(lambda: None)
+        Cpu().time(lambda: None, 1, "graph")
 
 
 def test_loop_against_a_bare_one_on_real_ranks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -14,12 +15,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from infra.catalog.machines import CATALOG
 from tests.workloads.conftest import ROOT
 from tests.workloads.nccl.results import SWEEP, evidence, fabric, failed, functional, passed
 from workloads.cli import main
 from workloads.exits import Exit
+from workloads.nccl import report
 from workloads.nccl.evidence.raw_log import ranges
 from workloads.nccl.page.content import headline
 from workloads.nccl.page.page import page, write_report
@@ -169,6 +172,17 @@ def test_the_slowest_rank_and_pair_are_named_with_their_hosts() -> None:
     assert "Red: below 90 % of the median pair." in text
 
 
+def test_page_and_terminal_say_what_short_runs_time() -> None:
+    written = io.StringIO()
+    report.show(FAILED, Console(file=written, width=200))
+    for text in (Page(failed_page()).text, written.getvalue()):
+        assert "rows below 1 MiB: throughput mode times the launch from Python where it takes longer" in text
+        assert "latency mode times the operation alone" in text
+        assert "graph mode" not in text
+    assert fabric(sizes=[2**20]).short_runs is None
+    assert functional().short_runs is None  # gloo
+
+
 def test_evidence_is_shown_with_what_is_missing() -> None:
     text = Page(failed_page()).text
     assert "NET/gIB/GDRDMA" in text
@@ -229,8 +243,8 @@ def test_machine_option_judges_again(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("{", "is not JSON"),
         ("[]", "its schema is None"),
         ('{"schema": "rdma-ray/nccl/1"}', "rdma-ray/nccl/1"),
-        ('{"schema": "rdma-ray/nccl/2"}', "is an incomplete result: started"),
-        ('{"schema": "rdma-ray/nccl/2", "started": NaN}', "NaN is no JSON number"),
+        ('{"schema": "rdma-ray/nccl/3"}', "is an incomplete result: started"),
+        ('{"schema": "rdma-ray/nccl/3", "started": NaN}', "NaN is no JSON number"),
     ],
 )
 def test_unreadable_results_are_errors(

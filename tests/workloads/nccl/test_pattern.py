@@ -55,20 +55,10 @@ def test_the_sign_of_zero_counts(dtype: torch.dtype) -> None:
 def test_spoiled_data_is_wrong_at_every_position(dtype: torch.dtype, salt: int, source: int, destination: int) -> None:
     want = moved(source, destination, salt, dtype, CPU)
     other, right = moved(source, destination, salt + 1, dtype, CPU)(0, 64), want(0, 64)
-    spoil(other, want)
-    spoil(right)
-    assert count_wrong(other, want) == count_wrong(right, want) == 64
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, 8, 9])
-@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.is_floating_point])
-def test_timed_input_of_all_reduce_sums_to_zero(world: int, dtype: torch.dtype) -> None:
-    ranks = [Operation(COLLECTIVES["all_reduce"], Place(rank, world, 1), 64, dtype, CPU) for rank in range(world)]
-    for rank in ranks:
-        rank.prepare(1)
-    assert not torch.stack([rank.received for rank in ranks]).sum(0).to(dtype).any()
-    # A rank of a pair whose runs do nothing keeps what is not zero.
-    assert [rank.left_wrong() for rank in ranks] == [rank.count] * (world - world % 2) + [0] * (world % 2)
+    for buffer in (other, right):
+        for _ in range(2):  # the second time, it holds the poison
+            spoil(buffer, want)
+            assert count_wrong(buffer, want) == 64
 
 
 @given(dtypes, worlds, salts)
@@ -144,6 +134,58 @@ def test_received_data_is_wrong_before_the_run(kind: Kind, dtype: torch.dtype) -
             assert rank.wrong() > 0.7 * expected  # in place: what is there is this rank's own share
         else:
             assert rank.wrong() == expected
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in COLLECTIVES.values() if kind.op not in REDUCTIONS], ids=lambda k: k.op
+)
+def test_armed_buffers_are_wrong_whatever_they_held(kind: Kind, dtype: torch.dtype) -> None:
+    """The poison (no warm-up run), right data (the usual case), or the data of an earlier row."""
+    for rank in gang(kind, 4, 2, dtype):
+        received = [] if kind.in_place and rank.destinations else rank.checks()
+        for content in ("poison", "right", "stale"):
+            for buffer, want in received:
+                if content == "right":
+                    pattern.fill(buffer, want)
+                elif content == "stale":
+                    buffer.copy_(1 - want(0, len(buffer)))
+            rank.arm()
+            assert rank.wrong() == sum(buffer.numel() for buffer, _ in received), content
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "reduce"])
+@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.is_floating_point])
+def test_restored_sums_neither_vanish_nor_grow(op: str, world: int, dtype: torch.dtype) -> None:
+    """Every timed run adds the same data, of which no rank's is zero, and leaves a sum that is checked bit by bit."""
+    ranks = gang(COLLECTIVES[op], world, 1, dtype)
+    inputs = [rank.received.clone() for rank in ranks]
+    assert all(own.ne(0).float().mean() > 0.7 for own in inputs)
+    for _ in range(3):
+        for rank, own in zip(ranks, inputs, strict=True):
+            assert rank.restore is not None
+            rank.restore()
+            assert torch.equal(rank.received, own)
+        assert ranks[0].wrong() > 0.7 * ranks[0].count  # nothing was reduced
+        total = torch.stack([rank.received for rank in ranks]).sum(0).to(dtype)
+        for rank in ranks:
+            rank.received.copy_(total)  # gloo's reduce also writes to the other ranks' buffers
+        assert [rank.wrong() for rank in ranks] == [0] * world
+    flip(ranks[0].received, -1)
+    assert ranks[0].wrong() == 1
+
+
+def test_sums_of_a_period_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern, "CHUNK", 500)
+    computed: list[int] = []
+    sums = ReductionPattern(3, torch.bfloat16, CPU)
+    whole = ReductionPattern._sum
+    monkeypatch.setattr(ReductionPattern, "_sum", lambda self, at: computed.append(len(at)) or whole(self, at))
+    buffer = torch.zeros(5000, dtype=torch.bfloat16)
+    pattern.fill(buffer, sums.total(1))
+    assert count_wrong(buffer, sums.total(1)) == 0
+    assert computed == [sums.period]
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES.values(), ids=COLLECTIVES)

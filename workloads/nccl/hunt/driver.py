@@ -102,12 +102,12 @@ class HuntRank(Rank):
         wrong = operation.wrong()
         samples = []
         for salt in range(count):
-            operation.prepare(salt + 2)
+            operation.fill(salt + 2)
             self.device.synchronize()
             dist.barrier()
             # The median ignores runs that the operating system delayed.
             samples.append(median(self.device.time(run, options.iterations or 1).per_iteration))
-        return Report(samples, wrong + operation.left_wrong())
+        return Report(samples, wrong + operation.wrong())
 
 
 @dataclass

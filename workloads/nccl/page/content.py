@@ -103,6 +103,8 @@ def remarks(result: Result) -> list[str]:
     found = []
     if result.injected_fault:
         found.append(f"a fault was injected on purpose: {result.injected_fault}")
+    if result.short_runs:
+        found.append(result.short_runs)
     if result.environment_differs_on:
         ranks = _some([str(rank) for rank in result.environment_differs_on], 12)
         found.append(f"the environment of these ranks differs from that of rank 0: {ranks}")
