@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
@@ -171,6 +172,10 @@ class Gang:
 
 
 def rank_order(member: Member) -> tuple[Any, ...]:
-    """Return a rank's sort key: nodes by numeric address, then GPUs by index, the same in every run."""
-    address = ip_address(member.ip)
-    return (address.version, int(address), member.node_id, int(member.gpu or 0), member.pid)
+    """Return a rank's sort key: nodes by numeric address, then GPUs by index, the same in every run.
+
+    GPUs without an index (GPU-8f…, MIG-4c…, as in CUDA_VISIBLE_DEVICES) come last, by name.
+    """
+    address, gpu = ip_address(member.ip), member.gpu or ""
+    index = int(gpu) if gpu.isdecimal() else sys.maxsize
+    return (address.version, int(address), member.node_id, index, gpu, member.pid)
