@@ -24,7 +24,8 @@ from workloads.nccl.loop import Answer, Measurement
 from workloads.nccl.operations import Place, kind_of, selected
 from workloads.nccl.options import BenchOptions, GangOptions
 from workloads.nccl.point_patterns import Limits
-from workloads.nccl.result import Iterations, RankTime, Result, Row, Spread, World, micro
+from workloads.nccl.presets import WITHOUT_ALGORITHM
+from workloads.nccl.result import Iterations, RankTime, Result, Row, RowKey, Spread, World, micro
 from workloads.nccl.units import REDUCTIONS, algbw, busbw, format_size, nic_bandwidth
 from workloads.results import JobResult, emit
 
@@ -96,10 +97,25 @@ def measure_all(options: BenchOptions, gang: Gang) -> Iterator[Row]:
     place = Place(0, len(gang.actors), gang.per_node)
     todo = plan(options, place)
     emit("plan", rows=len(todo), ranks=len(gang.actors))
+    if options.use_gpu:
+        log_choices(gang, todo)
     for row in todo:
         what = f"{row.title} {format_size(row.size)} {row.dtype} in {row.mode} mode"
         answers = gang.call("measure", row, what=what)
         yield summarize(row, answers, place, fabric=gang.fabric, limits=options.limits)
+
+
+def log_choices(gang: Gang, rows: Sequence[RowKey]) -> None:
+    """Have NCCL log its choice of algorithm for each operation, type and size, in runs of their own before the sweep.
+
+    The choices depend on nothing else of a row. Operations of plain sends and receives have none.
+    """
+    if not any(gang.call("log_choices", True, what="NCCL's log")):
+        return
+    once = {(row.op, row.dtype, row.size): row for row in rows if row.op not in WITHOUT_ALGORITHM}
+    for row in once.values():
+        gang.call("run_once", row, what=f"the first {row.title} of {format_size(row.size)} {row.dtype}")
+    gang.call("log_choices", False, what="NCCL's log")
 
 
 def plan(options: BenchOptions, place: Place) -> list[Measurement]:

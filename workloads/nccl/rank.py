@@ -21,7 +21,7 @@ from workloads.nccl.evidence.collect import Collected, Collector
 from workloads.nccl.loop import Answer, Loop, Measurement
 from workloads.nccl.operations import DTYPES, Operation, Place, kind_of
 from workloads.nccl.options import Fault
-from workloads.nccl.result import Member
+from workloads.nccl.result import Member, RowKey
 from workloads.rendezvous import connect, open_store, select_interface
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -89,8 +89,17 @@ class Rank:
         self.loop.stage = "before its first call"
         if self.loop.fault is not None and self.loop.fault.kind == "hang":
             threading.Event().wait()
-        kind, dtype = kind_of(row.op, row.variant), DTYPES[row.dtype]
-        return self.loop.measure(Operation(kind, self.place, row.size, dtype, self.device.torch_device), row)
+        return self.loop.measure(self._operation(row), row)
+
+    def log_choices(self, on: bool) -> bool:
+        """Begin or end the log of NCCL's choices on rank 0, the only one that writes them; return whether it worked."""
+        return self.place.rank == 0 and self.collector.log_choices(on)
+
+    def run_once(self, row: RowKey) -> None:
+        """Run a row's operation, and measure nothing."""
+        self.loop.stage = "in an untimed run"
+        self._operation(row).run()
+        self.device.synchronize()
 
     def environment(self) -> dict[str, str]:
         """Return the communication library's variables without secrets."""
@@ -121,6 +130,10 @@ class Rank:
     def evidence(self, with_log: bool) -> Collected:
         """Return the evidence of how the data traveled; `with_log` includes the text of NCCL's log."""
         return self.collector.finish(with_log)
+
+    def _operation(self, row: RowKey) -> Operation:
+        kind, dtype = kind_of(row.op, row.variant), DTYPES[row.dtype]
+        return Operation(kind, self.place, row.size, dtype, self.device.torch_device)
 
     def _collect(self, place: Place, own_ip: str, backend: str | None = None) -> None:
         select_interface(own_ip)

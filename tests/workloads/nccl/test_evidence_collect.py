@@ -19,6 +19,7 @@ from tests.workloads.nccl.test_evidence_counters import MLX5, nic
 from workloads.nccl.evidence import collect, raw_log
 from workloads.nccl.evidence.collect import Collected, Collector, assemble, expanded, remove_stale, send_logs
 from workloads.nccl.evidence.facts import RankEvidence
+from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.evidence.raw_log import LogFolder, named, pack, pack_file
 from workloads.nccl.evidence.show import show_evidence
 
@@ -44,7 +45,7 @@ def test_collector_sets_up_reads_and_removes_log(tmp_path: Path) -> None:
     nic(tmp_path / "sys", "mlx5_0", MLX5)
     rank = started(tmp_path, RAY_AUTH_TOKEN=TOKEN)
     assert rank.environment["NCCL_DEBUG"] == "INFO"
-    assert rank.environment["NCCL_DEBUG_SUBSYS"] == "INIT,NET,GRAPH,TUNING"
+    assert rank.environment["NCCL_DEBUG_SUBSYS"] == "INIT,NET,GRAPH"
     log = LOG + f"node:1:1 [0] x.cc:1 NCCL WARN refused {TOKEN}\n"
     file = write(rank, log)
     assert file.parent.stat().st_mode & 0o777 == 0o700
@@ -73,6 +74,40 @@ def test_user_settings_take_precedence(tmp_path: Path) -> None:
     assert found.evidence.log.nranks == 16
     assert file.exists()
     assert found.raw is None
+
+
+def test_choices_are_logged_between_two_resets_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timed runs write no line per collective. The log is one again, however many files NCCL began."""
+    resets: list[str] = []
+    rank = started(tmp_path)
+    monkeypatch.setattr(collect, "nccl_reset", lambda: lambda: resets.append(rank.environment["NCCL_DEBUG_SUBSYS"]))
+    at = LOG.index("\n", LOG.index("Channel")) + 1
+    write(rank, LOG[:at])
+    assert rank.log_choices(True)
+    chosen = "AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}"
+    write(rank, f"node:1:1 [0] NCCL INFO {chosen}\n")
+    assert rank.log_choices(False)
+    write(rank, LOG[at:])
+    assert resets == ["INIT,NET,GRAPH,TUNING", "INIT,NET,GRAPH"]
+    found = rank.finish(with_log=True)
+    whole = parse_log(LOG[:at] + f"node:1:1 [0] NCCL INFO {chosen}\n" + LOG[at:])
+    assert found.evidence.log == whole
+    assert any((one.op, one.size, one.algorithm) == ("AllReduce", 1024, "RING") for one in whole.choices)
+    assert found.raw is not None
+    assert found.raw.size > len(LOG)
+
+
+def test_choices_are_missing_if_their_log_cannot_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_reset() -> None:
+        raise AttributeError("ncclResetDebugInit")
+
+    monkeypatch.setattr(collect, "nccl_reset", no_reset)
+    rank = started(tmp_path)
+    assert not rank.log_choices(True)
+    assert rank.environment["NCCL_DEBUG_SUBSYS"] == "INIT,NET,GRAPH"
+    [reason] = rank.missing
+    assert "--env NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING" in reason
+    assert not started(tmp_path, NCCL_DEBUG_SUBSYS="ALL").log_choices(True)  # the user's setting stays
 
 
 @pytest.mark.parametrize("level", ["WARN", "VERSION", "warn"])
@@ -137,23 +172,46 @@ class Id(ctypes.Structure):
 unique, comm = Id(), ctypes.c_void_p()
 lib.ncclGetUniqueId(ctypes.byref(unique))
 lib.ncclCommInitRank(ctypes.byref(comm), 1, unique, 0)
+if sys.argv[2:]:
+    from pathlib import Path
+    from workloads.nccl.evidence.collect import Collector
+    rank = Collector(0, "nccl", first=False, folder=Path(sys.argv[2]), files=1)
+    print(rank.log_choices(True))
+    lib.ncclCommInitRank(ctypes.byref(comm), 1, unique, 0)
 """
 
 
-def test_real_nccl_writes_to_configured_file(tmp_path: Path) -> None:
+@pytest.fixture
+def library() -> str:
     """NVIDIA's library, which torch installs: without a GPU it logs that there is none."""
     package = importlib.util.find_spec("nvidia.nccl")
     if package is None or not package.submodule_search_locations:
         pytest.skip("this torch came without NCCL")
-    library = Path(next(iter(package.submodule_search_locations))) / "lib" / "libnccl.so.2"
+    return str(Path(next(iter(package.submodule_search_locations))) / "lib" / "libnccl.so.2")
+
+
+def test_real_nccl_writes_to_configured_file(library: str, tmp_path: Path) -> None:
     rank = started(tmp_path, PATH=os.environ["PATH"])
-    subprocess.run([sys.executable, "-c", REAL, str(library)], env=rank.environment, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", REAL, library], env=rank.environment, check=True, timeout=300)
     found = rank.finish(with_log=True)
     assert found.evidence.log is not None
     assert found.evidence.log.lines > 0
     if shutil.which("nvidia-smi") is None:
         assert any("driver version is insufficient" in warning for warning in found.evidence.log.warnings)
     assert found.raw is not None
+
+
+def test_real_nccl_begins_another_file(library: str, tmp_path: Path) -> None:
+    rank = started(tmp_path, PATH=os.environ["PATH"])
+    assert rank.folder is not None
+    command = [sys.executable, "-c", REAL, library, str(rank.folder)]
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        command, env=rank.environment, cwd=root, check=True, timeout=300, capture_output=True, text=True
+    )
+    assert done.stdout == "True\n"
+    assert sorted(file.name[0] for file in rank.folder.iterdir()) == ["0", "1"]
+    assert rank.finish(with_log=False).evidence.log is not None
 
 
 def test_long_log_keeps_both_ends_and_notes_gap(tmp_path: Path) -> None:

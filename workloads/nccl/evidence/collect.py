@@ -1,11 +1,13 @@
 """Collect the evidence of a run: each rank sets up NCCL's log and reads its node; the driver assembles the answers.
 
 NCCL writes its log to a temporary folder of the rank, which is removed after the run. User settings of NCCL_DEBUG,
-NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE take precedence; the user's log file is read and not removed.
+NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE take precedence; the user's log file is read and not removed. A line for each
+collective (TUNING) is written only between calls of `log_choices`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -14,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayError
@@ -26,7 +28,8 @@ from workloads.nccl.evidence.log_reader import parse_lines
 from workloads.nccl.evidence.raw_log import REDACTED, PackedLog, known_secrets, named, redacted, sounds_secret
 
 LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
-LOGGED = "INIT,NET,GRAPH,TUNING"
+LOGGED = "INIT,NET,GRAPH"
+CHOICES = f"{LOGGED},TUNING"
 STEERING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_", "UCX_", "LD_LIBRARY_PATH")  # prefixes of variables
 LEVELS = ("INFO", "TRACE", "ABORT")  # levels that show how data travels
 ROOM = 512 * 2**20  # bytes that must be free where NCCL writes, so that a log does not fill the node's disk
@@ -71,6 +74,7 @@ class Collector:
     topology: Callable[[], str | None] = node.topology
     host: str = field(default_factory=socket.gethostname)
     folder: Path | None = None
+    files: int = 0  # that NCCL began for one log
     before: node.Reading | None = None
     missing: list[str] = field(default_factory=list)
 
@@ -89,6 +93,27 @@ class Collector:
             for name, value in sorted(self.environment.items())
             if name.startswith(STEERING) and not sounds_secret(name) and not (self.folder and name == FILE)
         }
+
+    def log_choices(self, on: bool) -> bool:
+        """Begin or end the log of NCCL's choices of algorithms, and return whether NCCL logs as requested.
+
+        The communicator's rank 0 writes a line for each collective, which the timed runs must not do. A setting of the
+        user's stays.
+        """
+        if self.folder is None or self.environment[SUBSYSTEMS] not in (LOGGED, CHOICES):
+            return False
+        try:
+            reset = nccl_reset()
+        except (OSError, AttributeError):
+            self.missing.append(
+                "NCCL's choices of algorithms: no shared NCCL of 2.24 or later, which could log them before the timed"
+                f" runs only; --env {SUBSYSTEMS}={CHOICES} logs them always"
+            )
+            return False
+        self.environment[SUBSYSTEMS] = CHOICES if on else LOGGED
+        self._begin_file()
+        reset()
+        return True
 
     def finish(self, with_log: bool) -> Collected:
         """Return the evidence, and the text of the log if `with_log`. Call once: it removes the rank's folder."""
@@ -120,7 +145,12 @@ class Collector:
         except OSError as error:
             self.missing.append(f"NCCL's log: no room for it in {self.temporary}: {error}")
             return
-        self.environment[FILE] = str(self.folder / "%h.%p")
+        self._begin_file()
+
+    def _begin_file(self) -> None:
+        assert self.folder is not None
+        self.environment[FILE] = str(self.folder / f"{self.files}.%h.%p")
+        self.files += 1
 
     def _log(self, with_log: bool) -> tuple[LogFacts | None, PackedLog | None]:
         level = self.environment.get(LEVEL, "")
@@ -147,7 +177,11 @@ class Collector:
 
     def _files(self) -> list[Path]:
         if self.folder is not None:
-            return sorted(file for file in self.folder.iterdir() if file.is_file())
+            files = sorted(self.folder.iterdir())
+            for file in files[1:]:
+                with files[0].open("ab") as log, file.open("rb") as more:
+                    shutil.copyfileobj(more, log)
+            return files[:1]
         path = Path(expanded(self.environment.get(FILE, ""), self.host, os.getpid()))
         return [path] if path.is_file() else []
 
@@ -172,6 +206,20 @@ class Collector:
             reason = "a rank saw no RDMA NIC at the start of the run"
         self.missing.append(f"NIC counters: {reason} ({self.infiniband})")
         return None
+
+
+def nccl_reset() -> Callable[[], None]:
+    """Return the function that makes this process's NCCL read its variables again and begin a new file.
+
+    It takes effect at NCCL's next message. It is deprecated and exported (nccl: src/debug.cc, v2.24.3 to v2.30.7).
+
+    Raises:
+        OSError: No shared NCCL is loaded.
+        AttributeError: It has no such function.
+    """
+    reset = ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD).ncclResetDebugInit
+    reset.argtypes, reset.restype = (), None
+    return cast(Callable[[], None], reset)
 
 
 def expanded(pattern: str, host: str, pid: int) -> str:
