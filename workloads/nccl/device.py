@@ -131,7 +131,8 @@ class Cuda:
                 after = mark()
                 events.append((before, after))
                 # The device was faster than the host: this run's time includes a part of its launch.
-                late += latency and before.query()
+                query: Callable[[], bool] = before.query  # untyped in torch
+                late += latency and query()
 
         go = self._capture(region) if graph else region
         start, end = _event(), _event()

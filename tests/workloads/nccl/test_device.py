@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from workloads.nccl import device
 from workloads.nccl.device import Cuda, Timing
 from workloads.nccl.driver import doubts
 from workloads.nccl.loop import Loop, Measurement
@@ -103,7 +103,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
         monkeypatch.setattr(torch.cuda, name, double)
     monkeypatch.setattr(dist, "all_reduce", lambda _tensor: stream.do(TOKEN))
     monkeypatch.setattr(dist, "barrier", stream.synchronize)
-    monkeypatch.setattr(device.time, "perf_counter", lambda: stream.host)
+    monkeypatch.setattr(time, "perf_counter", lambda: stream.host)
     return stream
 
 

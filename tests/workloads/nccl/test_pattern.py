@@ -178,14 +178,19 @@ def test_restored_sums_neither_vanish_nor_grow(op: str, world: int, dtype: torch
 
 def test_sums_of_a_period_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pattern, "CHUNK", 500)
-    computed: list[int] = []
     sums = ReductionPattern(3, torch.bfloat16, CPU)
-    whole = ReductionPattern._sum
-    monkeypatch.setattr(ReductionPattern, "_sum", lambda self, at: computed.append(len(at)) or whole(self, at))
+    computed: list[int] = []
+    values = ReductionPattern._values
+
+    def counted(self: ReductionPattern, positions: torch.Tensor, rank: int) -> torch.Tensor:
+        computed.append(len(positions))
+        return values(self, positions, rank)
+
+    monkeypatch.setattr(ReductionPattern, "_values", counted)
     buffer = torch.zeros(5000, dtype=torch.bfloat16)
     pattern.fill(buffer, sums.total(1))
     assert count_wrong(buffer, sums.total(1)) == 0
-    assert computed == [sums.period]
+    assert computed == [sums.period] * 3  # of each rank
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES.values(), ids=COLLECTIVES)
