@@ -38,7 +38,7 @@ def test_slow_unit_is_accused_and_shown_in_heat_map(cluster: Cluster) -> None:
     assert (accused["unit"], accused["fault"], result["injected_fault"]) == (2, "slow", "slow-node:2")
     assert accused["share"] < 0.05
     assert len({tuple(partners) for partners in accused["partners"]}) >= 2
-    assert (result["schema"], result["proves"], len(result["units"])) == ("rdma-ray/hunt/1", "function", 4)
+    assert (result["schema"], result["proves"], len(result["units"])) == ("rdma-ray/hunt/2", "function", 4)
     assert "ACCUSED unit 2" in output
     assert "nothing else running" in output
     matrix = list(csv.reader((cluster.folder / "heat" / "pairs.csv").open()))

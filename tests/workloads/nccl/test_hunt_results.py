@@ -15,7 +15,18 @@ from tests.workloads.stack_outputs import outputs
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import report
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Accused, Answer, Finding, HuntResult, Probe, Unit, Verdict, conclude, fields_of
+from workloads.nccl.hunt.result import (
+    Accused,
+    Answer,
+    Finding,
+    HuntResult,
+    Probe,
+    Rail,
+    Unit,
+    Verdict,
+    conclude,
+    fields_of,
+)
 from workloads.nccl.hunt.search import hunt
 
 
@@ -29,7 +40,7 @@ def as_result(verdict: Verdict, count: int, host: str = "node-{}") -> HuntResult
             machine=str(unit),
             node_id=str(unit),
             gpu=None,
-            nics=[f"mlx5_{nic}" for nic in range(8)],
+            rails=[Rail(nics=[f"mlx5_{nic}"]) for nic in range(8)],
         )
         for unit in range(count)
     ]

@@ -6,6 +6,7 @@ Counter names: Linux, Documentation/ABI/stable/sysfs-class-infiniband (port_xmit
 
 from __future__ import annotations
 
+import os.path
 import re
 import subprocess
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from workloads.nccl.evidence.facts import Counter, Nic
 from workloads.nccl.evidence.raw_log import redacted
 
 INFINIBAND = Path("/sys/class/infiniband")
+PCI = Path("/sys/bus/pci/devices")
 DRIVER = Path("/proc/driver/nvidia/version")
 TOPOLOGY = ("nvidia-smi", "topo", "-m")
 TOPOLOGY_S = 30  # nvidia-smi loads the driver if no process keeps it loaded
@@ -45,6 +47,8 @@ CONGESTION = _names(
 DETAILS = _names("send_bytes recv_bytes rdma_read_bytes rdma_read_resp_bytes rdma_write_bytes rdma_write_recv_bytes")
 # Bytes per unit: the counter of every NIC, and EFA's.
 SENT, RECEIVED = {"port_xmit_data": 4, "tx_bytes": 1}, {"port_rcv_data": 4, "rx_bytes": 1}
+
+_BRIDGE = re.compile(r"/pci[0-9a-f]{4,8}:[0-9a-f]{2}")  # host bridge in a device's path: /sys/devices/pci0000:00/…
 
 Reading = dict[str, dict[str, int]]
 """Counters by name, by NIC: `mlx5_0`, or `mlx5_0:2` for the second port of a NIC with several."""
@@ -118,6 +122,25 @@ def _nic(port: Path) -> Nic:
         pci=pci.resolve().name if pci.is_symlink() else None,
         numa_node=int(numa) if numa is not None and re.fullmatch(r"-?\d{1,6}", numa, re.ASCII) else None,
     )
+
+
+def nearest(gpu: str, root: Path = INFINIBAND, pci: Path = PCI) -> list[str]:
+    """Return the RDMA devices under `root` with the shortest PCI path to the GPU `0000:1b:00.0`: several if equal.
+
+    Empty if the kernel does not show the GPU's path or no device shares a PCI host bridge with it, and if all of
+    several devices are equally near: on a virtual machine's flat bus, the path identifies none of them.
+    """
+    path = (pci / gpu).resolve()
+    devices = {device.name: (device / "device").resolve() for device in _entries(root)}
+    shared = {name: os.path.commonpath([path, other]) for name, other in devices.items()}
+    depth = max((common.count("/") for common in shared.values()), default=0)
+    near = [name for name, common in shared.items() if common.count("/") == depth and _BRIDGE.search(common)]
+    return [] if len(near) == len(devices) > 1 else sorted(near, key=natural)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a sort key that compares numbers by value: mlx5_2 comes before mlx5_10."""
+    return [(int(number or 0), text) for text, number in re.findall(r"(\D*)(\d*)", name)]
 
 
 def driver(file: Path = DRIVER) -> str | None:

@@ -20,10 +20,10 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from workloads.exits import Exit, last_line
 from workloads.nccl.driver import describe, run
-from workloads.nccl.evidence.node import INFINIBAND
+from workloads.nccl.evidence.node import nearest
 from workloads.nccl.gang import Gang
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Answer, Broken, HuntResult, Probe, Round, Unit, conclude, fields_of
+from workloads.nccl.hunt.result import Answer, Broken, HuntResult, Probe, Rail, Round, Unit, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.operations import COLLECTIVES, Operation, Place
 from workloads.nccl.rank import Rank
@@ -49,8 +49,9 @@ class HuntRank(Rank):
     """Actor of one rank. It forms one group after another; a rank whose group broke is killed and replaced."""
 
     def nics(self) -> list[str]:
-        """Return the names of the node's RDMA devices."""
-        return sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
+        """Return the RDMA devices with the shortest PCI path to this rank's GPU; empty if the path identifies none."""
+        address = pci_address(torch.cuda.get_device_properties(0)) if self.use_gpu else None
+        return nearest(address) if address else []
 
     def take_part(
         self, options: HuntOptions, samples: int, fault: str | None, place: Place, address: str, port: int, own_ip: str
@@ -110,6 +111,15 @@ class HuntRank(Rank):
         return Report(samples, wrong + operation.wrong())
 
 
+def pci_address(gpu: Any) -> str | None:
+    """Return a GPU's address in /sys/bus/pci/devices, as pytorch does (torch/numa/binding.py, 2.15.0).
+
+    None for an older torch, whose properties lack it.
+    """
+    parts = [getattr(gpu, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    return None if None in parts else "{:04x}:{:02x}:{:02x}.0".format(*parts)
+
+
 @dataclass
 class Running:
     """A running test: its ranks in the order of their process group, and their reports and errors so far."""
@@ -137,13 +147,14 @@ class HuntGang(Gang):
     def units(self) -> list[Unit]:
         """Return the units, each named by its node's host and address, and by rank and GPU if units are ranks."""
         nics, by_rank = self.call("nics", what="listing the NICs"), self.options.unit == "rank"
-        found = []
-        for unit, member in enumerate(self.members[:: self.options.rails]):
+        rails = [Rail(gpu=member.gpu, nics=nics[member.rank]) for member in self.members]
+        found, size = [], self.options.rails
+        for unit, member in enumerate(self.members[::size]):
             name, gpu = f"{member.host} ({member.ip})", member.gpu if by_rank else None
             if by_rank:
                 name = f"rank {unit} on {name}" + (f", GPU {gpu}" if gpu is not None else "")
             place = member.model_dump(include={"host", "ip", "machine", "node_id"})
-            found.append(Unit(unit=unit, name=name, gpu=gpu, nics=nics[member.rank], **place))
+            found.append(Unit(unit=unit, name=name, gpu=gpu, rails=rails[unit * size : (unit + 1) * size], **place))
         return found
 
     def answer(self, tests: Round) -> list[Answer]:

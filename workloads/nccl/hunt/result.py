@@ -18,7 +18,7 @@ from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.result import NcclResult
 from workloads.results import Part
 
-SCHEMA = "rdma-ray/hunt/1"
+SCHEMA = "rdma-ray/hunt/2"
 ISOLATE_BELOW = 0.5  # share of the reference below which a unit slows every job that uses it
 
 Kind = Literal["burn", "intra", "group", "pair", "rail"]
@@ -113,8 +113,23 @@ Round = tuple[Probe, ...]
 """Tests that share no unit and run concurrently."""
 
 
+class Rail(Part):
+    """Position of a rank in its unit: its GPU, and the RDMA devices that its evidence names, if any.
+
+    Several devices are all candidates: machines such as p5en have two per GPU. No device is named by its number alone.
+    """
+
+    gpu: str | None = None
+    nics: list[str] = []
+
+    def named(self, number: int) -> str:
+        """Return `rail 3 of GPU 3 (mlx5_6 or mlx5_7)`."""
+        of = f" of GPU {self.gpu}" if self.gpu is not None else ""
+        return f"rail {number}{of}" + (f" ({' or '.join(self.nics)})" if self.nics else "")
+
+
 class Unit(Part):
-    """Unit that a hunt can accuse: a node with its ranks, or one rank. `nics` are the RDMA devices of its node."""
+    """Unit that a hunt can accuse: a node with its ranks, or one rank."""
 
     unit: int
     name: str
@@ -123,18 +138,15 @@ class Unit(Part):
     machine: str
     node_id: str
     gpu: str | None
-    nics: list[str]
-
-    def nic(self, rail: int) -> str | None:
-        """Return the rail's RDMA device; None unless the node has 8 or 16 devices, whose order is that of the rails."""
-        return self.nics[rail] if rail < len(self.nics) and len(self.nics) in (8, 16) else None
+    rails: list[Rail]
 
 
 @dataclass(kw_only=True)
 class Accused:
     """An accused unit. `tests` are the numbers of the failed tests against it, `partners` the other units in them.
 
-    `rails` are those that are slow alone (None: not tested). `name`, `nics` and `action` are empty until `on`.
+    `rails` are those that are slow alone (None: not tested), `nics` all candidates for them. `name`, `nics` and
+    `action` are empty until `on`.
     """
 
     unit: int
@@ -173,15 +185,15 @@ class Accused:
             case "intra":
                 then = "check NVLink (nvidia-smi nvlink -s) and the PCIe topology (nvidia-smi topo -m), then replace it"
             case _ if self.rails:
-                named = [f"{rail} ({nic})" if (nic := unit.nic(rail)) else str(rail) for rail in self.rails]
-                then = f"check link, cable and error counters of rail {', '.join(named)}, then replace the node"
+                named = ", ".join(unit.rails[rail].named(rail) for rail in self.rails)
+                then = f"check link, cable and error counters of {named}, then replace the node"
             case _ if self.rails == []:
                 checks = "PCIe (lspci -vv, link width), IOMMU and ACS"
                 then = f"each rail alone is healthy: check {checks}, then replace the node"
             case _:
                 then = "check its NICs' links and error counters and its driver's log, then replace it"
         first = "cordon it now" if self.severity == "isolate" else "drain it"
-        nics = [nic for rail in self.rails or [] if (nic := unit.nic(rail))]
+        nics = list(dict.fromkeys(nic for rail in self.rails or [] for nic in unit.rails[rail].nics))
         return replace(self, name=unit.name, nics=nics, action=f"{first}; {then}")
 
 
