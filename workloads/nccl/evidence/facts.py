@@ -46,6 +46,7 @@ class LogFacts(Part):
         plugin: Network that NCCL chose (gIB, Libfabric, Socket, IB); None if the log does not name it.
         hosts: Host name by rank, as far as the log shows it.
         hcas: Names of the NICs in use, in the log's order.
+        devices: Name by the index that a connection shows, `mlx5_0+mlx5_1` for joined ports; of the first rank's node.
         gdrdma_hcas: Indexes of the NICs with `GPU Direct RDMA Enabled`; `no_gdrdma_hcas` those with `Disabled`.
         algorithms: `Algo RING proto SIMPLE` choices as `RING/SIMPLE`; `choices` has them by operation and size.
         warnings: NCCL WARN lines; `warnings_left_out` counts further ones.
@@ -66,6 +67,7 @@ class LogFacts(Part):
     nnodes: int | None = None
     hosts: dict[int, str] = {}
     hcas: list[str] = []
+    devices: dict[int, str] = {}
     gdrdma_hcas: list[int] = []
     no_gdrdma_hcas: list[int] = []
     channels: list[Channel] = []
@@ -181,7 +183,8 @@ def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
 def merge(logs: list[LogFacts]) -> LogFacts:
     """Merge the facts of several ranks. Values that cannot be combined (plugin, version) are the first rank's."""
     found = [log for log in logs if log.lines]
-    values = {name: _merged([getattr(log, name) for log in [*found, LogFacts()]]) for name in LogFacts.model_fields}
+    given = [*found, LogFacts()]
+    values = {name: _merged([getattr(log, name) for log in given]) for name in LogFacts.model_fields}
     # Ranks of the largest communicator only: those of a smaller one count from 0 again.
     hosts: dict[int, str] = {}
     for log in found:

@@ -124,6 +124,7 @@ class Reader:
     size_of: dict[Writer, int] = field(default_factory=dict)
     nics: dict[tuple[str, str, str], None] = field(default_factory=dict)  # plugin, host, name
     nics_found: dict[str, int] = field(default_factory=dict)
+    devices: dict[int, str] = field(default_factory=dict)
     gdrdma: dict[str, set[int]] = field(default_factory=lambda: {"Enabled": set(), "Disabled": set()})
     seen: set[tuple[str, int | None]] = field(default_factory=set)  # connections
     warned: set[str] = field(default_factory=set)  # as written in the log
@@ -212,6 +213,7 @@ class Reader:
             self.first.setdefault("plugin_version", found["version"])
         elif found := _HCA.match(text):
             self.gdrdma[found["state"]].add(int(found["index"]))
+            self.devices.setdefault(int(found["index"]), found["name"])
             # NCCL joins the ports of a dual-port NIC to one device: mlx5_0+mlx5_1.
             self._name_nics(found["plugin"], host, found["name"].split("+"))
         elif found := _PROVIDER.match(text):
@@ -263,6 +265,7 @@ class Reader:
             nnodes=nnodes,
             hosts=dict(sorted(hosts.items())),
             hcas=list(dict.fromkeys(name for names in by_host.values() for name in names)),
+            devices=self.devices,
             gdrdma_hcas=sorted(self.gdrdma["Enabled"]),
             no_gdrdma_hcas=sorted(self.gdrdma["Disabled"]),
             truncated=self.lines > 0 and (cut or not self.whole),
