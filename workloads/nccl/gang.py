@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 import ray
+from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -25,6 +26,9 @@ from workloads.results import emit
 
 EXTRA_PATIENCE_S = 30
 """Seconds that a rank waits longer than the driver, so that the driver times out first and names the silent ranks."""
+
+ABORT_S = 10  # to abort a communicator; a rank that takes longer is stopped or its node is
+NO_ANSWER = "does not answer"
 
 
 class Gang:
@@ -82,6 +86,18 @@ class Gang:
         """
         references = [getattr(actor, method).remote(*arguments) for actor in self.actors]
         return self._gather(references, what, self.options.timeout_s)
+
+    def abort(self, ranks: Sequence[int]) -> dict[int, str]:
+        """Abort the communicators of these ranks while they hang, and return each rank's stage."""
+        references = {rank: self.actors[rank].abort.remote() for rank in ranks}
+        answered, _ = ray.wait(list(references.values()), num_returns=len(references), timeout=ABORT_S)
+        stages = {}
+        for rank, reference in references.items():
+            try:
+                stages[rank] = ray.get(reference) if reference in answered else NO_ANSWER
+            except RayError:
+                stages[rank] = "its process ended"
+        return stages
 
     def _phase(self, name: str, step: Callable[[], None]) -> None:
         began = time.monotonic()
@@ -158,9 +174,7 @@ class Gang:
 
     def _hang(self, what: str, silent: Sequence[int], timeout_s: float) -> str:
         """Abort the communicator on all ranks, and return the message: the silent ranks and their stages."""
-        references = [actor.abort.remote() for actor in self.actors]
-        answered, _ = ray.wait(references, num_returns=len(references), timeout=10)
-        stages = [ray.get(reference) if reference in answered else "does not answer" for reference in references]
+        stages = self.abort(range(len(self.actors)))
         lines = [f"{what}: no answer within {timeout_s:.0f} s from {len(silent)} of {len(self.actors)} ranks"]
         lines += [
             f"  rank {rank} on {self.members[rank].host} ({self.members[rank].ip}): {stages[rank]}"

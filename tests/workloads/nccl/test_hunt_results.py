@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.outputs import Outputs
 from tests.workloads.nccl.hunt_simulator import Fabric, Fault, play, search_options
-from tests.workloads.stack_outputs import outputs
+from tests.workloads.stack_outputs import GKE, outputs
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import report
 from workloads.nccl.hunt.options import HuntOptions
@@ -84,7 +85,8 @@ def accused(fault: str, share: float, unit: int = 0) -> Accused:
         (["burn"], Exit.BELOW),
         (["unsteady", "hang"], Exit.HANG),
         (["error"], Exit.HANG),
-        (["hang", "wrong", "slow"], Exit.WRONG_DATA),
+        (["hang", "wrong", "transport"], Exit.WRONG_DATA),
+        (["hang", "transport", "slow"], Exit.NOT_AS_ASKED),
         ([], Exit.OK),
     ],
 )
@@ -102,7 +104,9 @@ def test_most_severe_fault_sets_exit_code(faults: list[str], code: Exit) -> None
         ("fabric", None, Exit.BELOW),
         ("fleet", None, Exit.BELOW),
         ("unjudged", None, Exit.BELOW),
+        ("transport", None, Exit.NOT_AS_ASKED),
         ("intermittent", None, Exit.OK),
+        ("node", None, Exit.OK),
     ],
 )
 def test_findings_without_accused_unit_set_exit_code(kind: str, broken: str | None, code: Exit) -> None:
@@ -165,6 +169,9 @@ def test_options_resolve_against_stack_outputs() -> None:
     request = HuntOptions().resolve(outputs(most=4))
     assert (request.nodes, request.per_node, request.units, request.rails, request.threshold) == (2, 2, 2, 2, 0.5)
     assert HuntOptions.from_json(request.to_json()) == request
+    assert (request.transport, request.nics) == (None, None)
+    gke = HuntOptions().resolve(Outputs.model_validate(GKE))
+    assert (gke.transport, gke.nics) == ("gib", 8)
     ranks = HuntOptions(unit="rank", nodes=4).resolve(outputs(most=4))
     assert (ranks.units, ranks.rails) == (8, 1)
     assert request.world == (2, 2)
@@ -177,22 +184,8 @@ def test_options_resolve_against_stack_outputs() -> None:
         (HuntOptions(per_node=3), "--per-node 3"),
         (HuntOptions(nodes=1), "has no unit to be compared with"),
         (HuntOptions(size="big"), "--size"),
-        (HuntOptions(inject_fault="slow-node:2"), "--inject-fault"),
     ],
 )
 def test_invalid_option_is_named(options: HuntOptions, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         options.resolve(outputs(most=4))
-
-
-def test_injected_fault_hits_named_unit() -> None:
-    def faulty(fault: str) -> list[int]:
-        options = HuntOptions(nodes=2, per_node=8, inject_fault=fault)
-        return [rank for rank in range(16) if options.fault_of(rank) == fault.partition(":")[0]]
-
-    assert faulty("slow-rail:1.3") == [11]
-    assert faulty("hang-node:0") == list(range(8))
-    assert HuntOptions(nodes=2, per_node=8).fault_of(0) is None
-    for text in ("slow-rail:1", "slow-node:1.2", "slow-node:2", "slow-rail:1.8", "slow-node", "x:1"):
-        with pytest.raises(ValueError, match="is no fault"):
-            faulty(text)

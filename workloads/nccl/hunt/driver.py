@@ -5,10 +5,10 @@ python -m workloads.nccl.hunt.driver OPTIONS_JSON
 
 from __future__ import annotations
 
+import os
 import sys
-import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -16,14 +16,15 @@ from typing import Any
 import ray
 import torch
 import torch.distributed as dist
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from workloads.exits import Exit, last_line
 from workloads.nccl.driver import describe, run
+from workloads.nccl.evidence.collect import SUBSYSTEMS
 from workloads.nccl.evidence.node import nearest
-from workloads.nccl.gang import Gang
+from workloads.nccl.gang import EXTRA_PATIENCE_S, NO_ANSWER, Gang
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Answer, Broken, HuntResult, Probe, Rail, Round, Unit, conclude, fields_of
+from workloads.nccl.hunt.result import Answer, HuntResult, Probe, Rail, Round, Unit, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.operations import COLLECTIVES, Operation, Place
 from workloads.nccl.rank import Rank
@@ -31,10 +32,11 @@ from workloads.nccl.units import busbw
 from workloads.rendezvous import select_interface
 from workloads.results import emit
 
-SLOW_S = 0.2  # delay of each run by an injected slow fault
 BURN_GPU, BURN_CPU = 8192, 256  # side of the square matrices
 BURN_S = {True: 2.0, False: 0.1}  # minimum seconds of a burn's sample, on a GPU or a CPU
-EXTRA_S = 2  # seconds that the driver waits longer than the ranks, so that ranks that time out can report it
+LOOK_S = 5  # seconds between two looks at the nodes of restarting ranks
+PEER_FAULTS = ("by peer", "broken pipe", "refused", "timed out", "timeout", "remote process", "failed to recv")
+"""Parts of messages that blame another rank: gloo's (tcp/pair.cc), c10d's sockets and NCCL's ncclRemoteError."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,23 @@ class HuntRank(Rank):
         address = pci_address(torch.cuda.get_device_properties(0)) if self.use_gpu else None
         return nearest(address) if address else []
 
-    def take_part(
-        self, options: HuntOptions, samples: int, fault: str | None, place: Place, address: str, port: int, own_ip: str
-    ) -> Report:
+    def watch(self, place: Place, own_ip: str) -> None:
+        """Start collecting this process's evidence: NCCL reads its settings once, before its first communicator."""
+        # TUNING writes a line for every run.
+        os.environ.setdefault(SUBSYSTEMS, "INIT,NET,GRAPH")
+        self._collect(place, own_ip)
+
+    def take_part(self, options: HuntOptions, samples: int, place: Place, address: str, port: int) -> Report:
         """Run one test: join its group at address:port, measure and verify, leave."""
-        if fault == "hang-node":
-            threading.Event().wait()
-        select_interface(own_ip)
-        self.form(place, address, port, options.timeout_s)
+        self.loop.stage = "forming its group"
+        # Longer than the driver waits: the driver names the silent ranks, while NCCL's watchdog would end this process.
+        self.form(place, address, port, options.timeout_s + EXTRA_PATIENCE_S)
         try:
-            return self._measure(options, samples, fault)
+            return self._measure(options, samples)
         finally:
             dist.destroy_process_group()
 
-    def burn(self, samples: int, fault: str | None) -> Report:
+    def burn(self, samples: int) -> Report:
         """Multiply matrices on this device alone: bf16 on a GPU, fp32 on a CPU."""
         side = BURN_GPU if self.use_gpu else BURN_CPU
         dtype = torch.bfloat16 if self.use_gpu else torch.float32
@@ -77,8 +82,6 @@ class HuntRank(Rank):
         for _ in range(samples):
             runs, began = 0, time.perf_counter()
             while time.perf_counter() - began < BURN_S[self.use_gpu]:
-                if fault == "slow-burn":
-                    time.sleep(SLOW_S)
                 torch.matmul(left, left, out=product)
                 self.device.synchronize()
                 runs += 1
@@ -86,28 +89,22 @@ class HuntRank(Rank):
         # Every element of a product of ones is the side, which both types hold exactly.
         return Report(rates, int((product != side).sum().item()))
 
-    def _measure(self, options: HuntOptions, count: int, fault: str | None) -> Report:
+    def _measure(self, options: HuntOptions, count: int) -> Report:
         gather, device = COLLECTIVES["all_gather"], self.device.torch_device
         operation = Operation(gather, self.place, options.bytes, torch.float32, device)
-
-        def run() -> None:
-            if fault in ("slow-node", "slow-rail"):
-                time.sleep(SLOW_S)
-            operation.run()
-
+        self.loop.stage = "in the first all_gather"
         operation.fill(1)
         operation.run()  # also the warm-up: NCCL builds its channels here
         self.device.synchronize()
-        if fault == "corrupt-node":
-            operation.received[0] = -1  # the pattern holds no negative number
         wrong = operation.wrong()
         samples = []
         for salt in range(count):
+            self.loop.stage = f"in sample {salt + 1} of {count}"
             operation.fill(salt + 2)
             self.device.synchronize()
             dist.barrier()
             # The median ignores runs that the operating system delayed.
-            samples.append(median(self.device.time(run, options.iterations or 1).per_iteration))
+            samples.append(median(self.device.time(operation.run, options.iterations or 1).per_iteration))
         return Report(samples, wrong + operation.wrong())
 
 
@@ -122,27 +119,45 @@ def pci_address(gpu: Any) -> str | None:
 
 @dataclass
 class Running:
-    """A running test: its ranks in the order of their process group, and their reports and errors so far."""
+    """A running test: its ranks in the order of their process group, those still awaited, their reports and errors."""
 
     probe: Probe
     ranks: list[int]
+    awaited: set[int] = field(default_factory=set)
     reports: dict[int, Report] = field(default_factory=dict)
-    errors: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, RayError] = field(default_factory=dict)
 
     @property
-    def silent(self) -> list[int]:
-        return [rank for rank in self.ranks if rank not in self.reports and rank not in self.errors]
+    def broken(self) -> bool:
+        return bool(self.awaited or self.errors)
+
+
+def blames_peer(error: RayError) -> bool:
+    """Return whether a rank failed because of another one: its peer ended or does not answer."""
+    cause = str(getattr(error, "cause", "")) or str(error)
+    return isinstance(error, RayTaskError) and any(part in cause.lower() for part in PEER_FAULTS)
 
 
 class HuntGang(Gang):
     """A gang whose ranks form a new group for every test. A test that breaks ends only its own group."""
 
     actor = HuntRank
-    collects_evidence = False  # its ranks start no collector
     options: HuntOptions
 
+    def __init__(self, options: HuntOptions) -> None:
+        super().__init__(options)
+        self.gone: dict[int, str] = {}  # why a rank could not be started again
+
     def _join(self) -> None:
-        """Do nothing: each test forms its own group."""
+        """Start the evidence only: each test forms its own group."""
+        self._watch(range(len(self.actors)))
+
+    def _watch(self, ranks: Iterable[int]) -> None:
+        members = [self.members[rank] for rank in ranks]
+        world = len(self.actors)
+        places = [(Place(member.rank, world, self.per_node), member.ip) for member in members]
+        calls = [self.actors[place.rank].watch.remote(place, ip) for place, ip in places]
+        self._gather(calls, "starting the evidence", self.options.timeout_s)
 
     def units(self) -> list[Unit]:
         """Return the units, each named by its node's host and address, and by rank and GPU if units are ranks."""
@@ -162,26 +177,60 @@ class HuntGang(Gang):
         stages = sorted({test.stage for test in tests})
         emit("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
         running = [Running(test, self._ranks(test)) for test in tests]
-        calls = self._launch(running)
-        deadline = time.monotonic() + self.options.timeout_s + EXTRA_S
+        calls = self._launch([test for test in running if self.gone.keys().isdisjoint(test.ranks)])
+        deadline = time.monotonic() + self.options.timeout_s
         waiting = list(calls)
         while waiting and (left := deadline - time.monotonic()) > 0:
             done, waiting = ray.wait(waiting, timeout=left)
             for call in done:
                 test, rank = calls[call]
+                test.awaited.discard(rank)
                 try:
                     test.reports[rank] = ray.get(call)
-                except (RayTaskError, RayActorError) as error:
-                    test.errors[rank] = last_line(error)
-        answers = [self._conclude(test) for test in running]
+                except RayError as error:
+                    test.errors[rank] = error
+        silent = [rank for test in running for rank in test.awaited]
+        # Before the kill: a communicator that waits for its peers keeps the GPU busy.
+        where = self.abort(silent) if silent else {}
+        answers = [self._conclude(test, where) for test in running]
         # A rank whose group did not form would misnumber its next group; a hung rank can only be killed.
-        broken = sorted(rank for test in running if test.silent or test.errors for rank in test.ranks)
-        for rank in broken:
+        self._restart(sorted(rank for test in running if test.broken for rank in test.ranks))
+        return answers
+
+    def _restart(self, ranks: Sequence[int]) -> None:
+        """Replace the actors of these ranks. Those whose node has left the cluster, or that cannot start, are `gone`.
+
+        The evidence of a replaced rank begins anew.
+        """
+        homes = {rank: self.members[rank].node_id for rank in ranks}
+        for rank in ranks:
             ray.kill(self.actors[rank])
             self.actors[rank] = self._spawn(self.bundles[rank])
+        if not ranks:
+            return
+        starting = {self.actors[rank].describe.remote(): rank for rank in ranks}
+        deadline = time.monotonic() + self.options.wait_s
+        while starting and time.monotonic() < deadline:
+            done, _ = ray.wait(list(starting), num_returns=len(starting), timeout=LOOK_S)
+            nodes_of: Callable[[], list[dict[str, Any]]] = ray.nodes  # untyped in Ray
+            alive = {node["NodeID"] for node in nodes_of() if node["Alive"]}
+            for call, rank in list(starting.items()):
+                try:
+                    # A spare node may take the place of a dead one: it is not the unit that was tested.
+                    left = homes[rank] not in alive or (call in done and ray.get(call).node_id != homes[rank])
+                    reason = "its node left the cluster" if left else None
+                except RayError as error:
+                    reason = f"it does not start again: {last_line(error)}"
+                if reason is not None:
+                    self.gone[rank] = reason
+                    ray.kill(self.actors[rank])
+                if reason is not None or call in done:
+                    del starting[call]
+        self.gone |= dict.fromkeys(starting.values(), f"it does not start again within {self.options.wait_s:g} s")
+        back = [rank for rank in ranks if rank not in self.gone]
         # The GPUs of a node may return in another order: rank i keeps its position among them, and so its rail.
-        self._arrange(broken, "the restart")
-        return answers
+        self._arrange(back, "the restart")
+        self._watch(back)
 
     def _ranks(self, test: Probe) -> list[int]:
         rails = self.options.rails
@@ -197,37 +246,47 @@ class HuntGang(Gang):
         calls: dict[Any, tuple[Running, int]] = {}
         groups = [test for test in running if test.probe.kind != "burn"]
         firsts = [self.members[test.ranks[0]] for test in groups]
-        serving = [self.actors[first.rank].serve.remote(first.ip, options.timeout_s) for first in firsts]
+        patience = options.timeout_s + EXTRA_PATIENCE_S
+        serving = [self.actors[first.rank].serve.remote(first.ip, patience) for first in firsts]
         if serving:
             ray.wait(serving, num_returns=len(serving), timeout=options.timeout_s)
         for test, first, reference in zip(groups, firsts, serving, strict=True):
             try:
                 port = ray.get(reference, timeout=0)
+            except GetTimeoutError:
+                test.awaited.add(first.rank)  # the others never started
+                continue
             except RayError as error:
-                test.errors[first.rank] = f"opening the rendezvous: {last_line(error)}"
+                test.errors[first.rank] = error
                 continue
             probe = test.probe
             for index, rank in enumerate(test.ranks):
-                # A network fault does not affect traffic within a node.
-                fault = None if probe.kind == "intra" else options.fault_of(rank)
                 place = Place(index, len(test.ranks), 1 if probe.kind == "rail" else options.rails)
-                where = place, first.ip, port, self.members[rank].ip
-                calls[self.actors[rank].take_part.remote(options, probe.count, fault, *where)] = test, rank
+                call = self.actors[rank].take_part.remote(options, probe.count, place, first.ip, port)
+                calls[call] = test, rank
         for test in running:
             for rank in test.ranks if test.probe.kind == "burn" else ():
-                calls[self.actors[rank].burn.remote(test.probe.count, options.fault_of(rank))] = test, rank
+                calls[self.actors[rank].burn.remote(test.probe.count)] = test, rank
+        for test, rank in calls.values():
+            test.awaited.add(rank)
         return calls
 
-    def _conclude(self, test: Running) -> Answer:
-        """Return a test's answer from its ranks' reports: a group is as slow as its slowest rank."""
-        if test.silent:
-            return Answer(broken="hang", detail=f"no answer from {self._named(test.silent)}")
-        if test.errors:
-            rank, text = next(iter(test.errors.items()))
-            messages = [message.lower() for message in test.errors.values()]
-            timed_out = all("timed out" in message or "timeout" in message for message in messages)
-            broken: Broken = "hang" if timed_out else "error"
-            return Answer(broken=broken, detail=f"{self._named([rank])}: {text}")
+    def _conclude(self, test: Running, stages: Mapping[int, str]) -> Answer:
+        """Return a test's answer from its ranks' reports: a group is as slow as its slowest rank.
+
+        The detail of a broken test names the ranks that ended, failed or hang, not those that waited for them.
+        """
+        if gone := [rank for rank in test.ranks if rank in self.gone]:
+            return Answer(broken="error", detail=f"{self._named(gone[:1])}: {self.gone[gone[0]]}")
+        ended = [rank for rank, error in test.errors.items() if not isinstance(error, RayTaskError)]
+        failed = ended or [rank for rank, error in test.errors.items() if not blames_peer(error)]
+        if failed or (test.errors and not test.awaited):
+            rank = (failed or list(test.errors))[0]
+            return Answer(broken="error", detail=f"{self._named([rank])}: {last_line(test.errors[rank])}")
+        if test.awaited:
+            stopped = [rank for rank in test.awaited if stages[rank] == NO_ANSWER]
+            hung = [f"{self._named([rank])}: {stages[rank]}" for rank in sorted(stopped or test.awaited)]
+            return Answer(broken="hang", detail=f"no answer within {self.options.timeout_s:g} s from {'; '.join(hung)}")
         reports = [test.reports[rank] for rank in test.ranks]
         rows = zip(*(report.samples for report in reports), strict=True)
         if test.probe.kind == "burn":
@@ -255,8 +314,8 @@ def main(text: str) -> int:
             found |= {name: described[name] for name in ("backend", "proves", "notice", "versions")}
             began = time.monotonic()
             verdict = hunt(options, gang.answer)
-            found |= fields_of(verdict, units)
             found["seconds"] = gang.seconds | {"search": round(time.monotonic() - began, 3)}
+        found |= fields_of(verdict, units)
         return conclude(verdict, units)
 
     return run(options, measure, HuntResult)

@@ -14,10 +14,6 @@ from workloads.options import Hidden, option
 if TYPE_CHECKING:
     from infra.outputs import Outputs
 
-FAULTS = ("slow-node", "slow-burn", "hang-node", "corrupt-node", "slow-rail")
-"""Injected faults. slow-node and slow-rail sleep before every run of a network test, slow-burn before every run of a
-burn; hang-node never starts a network test; corrupt-node changes an element that it received."""
-
 
 class HuntOptions(GangOptions):
     """One hunt: the search's settings, and the all_gather of each test."""
@@ -47,10 +43,13 @@ class HuntOptions(GangOptions):
         120, ge=1, description="Seconds before a test counts as a hang."
     )
     seed: int = Field(0, description="Seed of the random choice of partners.")
-    inject_fault: Annotated[str | None, option(show=False)] = Field(
-        None, description="Inject a fault: slow-node:1, slow-rail:1.0, hang-node:1 and more."
-    )
+    inject_fault: Hidden[None] = None
+    """Tests put a fault into the transport or the device, below the code that has to find it."""
     target: Hidden[str] = ""
+    transport: Hidden[str | None] = None
+    """`gib` or `efa`; None on machines without RDMA."""
+    nics: Hidden[int | None] = None
+    """RDMA NICs of a node."""
 
     def resolve(self, outputs: Outputs) -> HuntOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit."""
@@ -64,17 +63,18 @@ class HuntOptions(GangOptions):
                 "samples": self.samples or samples,
                 "threshold": self.threshold or threshold,
                 "target": outputs.target,
+                "transport": None if outputs.fabric.transport == "socket" else outputs.fabric.transport,
+                "nics": outputs.fabric.nics,
             }
         )
         if found.units < 2:
             raise WorkloadError(
                 f"one {self.unit} has no unit to be compared with: use more --nodes, or --unit rank for the GPUs of one"
             )
-        for name, check in (("--size", lambda: found.bytes), ("--inject-fault", lambda: found.fault_of(0))):
-            try:
-                check()
-            except ValueError as error:
-                raise WorkloadError(f"{name}: {error}") from error
+        try:
+            parse_size(found.size or "")
+        except ValueError as error:
+            raise WorkloadError(f"--size: {error}") from error
         return found
 
     @property
@@ -91,18 +91,3 @@ class HuntOptions(GangOptions):
     def bytes(self) -> int:
         """Size of the all_gather over all ranks of a test."""
         return parse_size(self.size or "")
-
-    def fault_of(self, rank: int) -> str | None:
-        """Return the kind of this rank's injected fault, or None. Raises ValueError for an unknown fault."""
-        if self.inject_fault is None:
-            return None
-        kind, _, where = self.inject_fault.partition(":")
-        unit, dot, rail = where.partition(".")
-        known = kind in FAULTS and unit.isdigit() and int(unit) < self.units and bool(dot) == (kind == "slow-rail")
-        if not known or (dot and not (rail.isdigit() and int(rail) < self.rails)):
-            raise ValueError(
-                f"{self.inject_fault!r} is no fault: write {', '.join(f'{each}:UNIT' for each in FAULTS[:-1])}"
-                f" or slow-rail:UNIT.RAIL, with a unit below {self.units} and a rail below {self.rails}"
-            )
-        hit = rank // self.rails == int(unit) and (not dot or rank % self.rails == int(rail))
-        return kind if hit else None

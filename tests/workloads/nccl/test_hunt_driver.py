@@ -1,0 +1,206 @@
+"""The hunt's driver and its ranks without a cluster: doubles of Ray's calls and of torch's process group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
+
+from workloads.nccl import gang as gangs
+from workloads.nccl import rank as ranks
+from workloads.nccl.gang import NO_ANSWER
+from workloads.nccl.hunt import driver
+from workloads.nccl.hunt.driver import HuntGang, HuntRank, Report
+from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.result import Answer, Probe
+from workloads.nccl.operations import Place
+from workloads.nccl.result import Member
+
+CLOSED = "[tcp/pair.cc:561] Connection closed by peer [10.0.0.2]:1"
+REMOTE = "NCCL error: remote process exited or there was a network error\nLast error:\n10.0.0.2<1>"
+SILENT = object()
+
+
+def failure(text: str) -> RayTaskError:
+    return RayTaskError("take_part", f"Traceback\nRuntimeError: {text}", RuntimeError(text))
+
+
+class Method:
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.remote = call
+
+
+class Actor:
+    """An actor whose calls return their answers as references; SILENT never comes."""
+
+    def __init__(self, ray: Ray, rank: int, report: Any, stage: Any) -> None:
+        self.ray, self.rank, self.report, self.stage = ray, rank, report, stage
+
+    def __getattr__(self, name: str) -> Method:
+        return Method(lambda *_: self.answer(name))
+
+    def answer(self, name: str) -> list[Any]:
+        if name == "abort":
+            self.ray.did.append(f"abort {self.rank}")
+        found = {"abort": self.stage, "describe": self.ray.members[self.rank], "watch": None, "serve": 1}
+        return [found.get(name, self.report)]
+
+
+class Ray:
+    """Double of the calls that a gang makes, in which actors answer at once or never. `did` lists aborts and kills."""
+
+    def __init__(self, members: list[Member]) -> None:
+        self.members, self.dead, self.did = members, set[str](), list[str]()
+
+    def wait(self, references: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        done = [reference for reference in references if reference[0] is not SILENT]
+        return done, [reference for reference in references if reference[0] is SILENT]
+
+    def get(self, reference: Any, **_: Any) -> Any:
+        if isinstance(reference, list) and reference and isinstance(reference[0], list):
+            return [self.get(each) for each in reference]
+        if reference[0] is SILENT:
+            raise GetTimeoutError
+        if isinstance(reference[0], Exception):
+            raise reference[0]
+        return reference[0]
+
+    def kill(self, actor: Actor) -> None:
+        self.did.append(f"kill {actor.rank}")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": member.node_id, "Alive": member.node_id not in self.dead} for member in self.members]
+
+
+class Reference(list[Any]):
+    """Hashable, unlike a list, as Ray's references are."""
+
+    __hash__ = object.__hash__
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Answer, list[str], HuntGang]]:
+    def play(reports: list[Any], stages: list[Any], dead: set[str] = frozenset()) -> tuple[Answer, list[str], HuntGang]:  # type: ignore[assignment]
+        members = [
+            Member(
+                rank=i, node=i, host=f"h{i}", machine="m", ip=f"10.0.0.{i}", node_id=f"n{i}", device="", gpu=None, pid=i
+            )
+            for i in range(len(reports))
+        ]
+        fake = Ray(members)
+        fake.dead = set(dead)
+        for module in (driver, gangs):
+            for name in ("wait", "get", "kill", "nodes"):
+                monkeypatch.setattr(module.ray, name, getattr(fake, name))
+        monkeypatch.setattr(Actor, "answer", lambda self, name, answer=Actor.answer: Reference(answer(self, name)))
+        gang = HuntGang(HuntOptions(nodes=len(reports), per_node=1, size="1K", timeout_s=1, wait_s=1))
+        gang.members, gang.bundles = members, list(range(len(reports)))
+        gang.actors = [Actor(fake, i, *pair) for i, pair in enumerate(zip(reports, stages, strict=True))]
+        monkeypatch.setattr(gang, "_spawn", lambda bundle: Actor(fake, bundle, SILENT, ""))
+        monkeypatch.setattr(driver, "LOOK_S", 0)
+        [answer] = gang.answer((Probe("pair", tuple(range(len(reports))), "t"),))
+        return answer, fake.did, gang
+
+    return play
+
+
+GOOD = Report([0.001], 0)
+
+
+@pytest.mark.parametrize(
+    ("reports", "stages", "broken", "detail"),
+    [
+        (
+            [SILENT, SILENT],
+            ["in sample 1 of 3", NO_ANSWER],
+            "hang",
+            "no answer within 1 s from rank 1 on h1 (10.0.0.1): does",
+        ),
+        (
+            [SILENT, SILENT],
+            ["in sample 1 of 3", "forming its group"],
+            "hang",
+            "1 of 3; rank 1 on h1 (10.0.0.1): forming",
+        ),
+        ([failure(CLOSED), SILENT], ["", "in sample 1 of 3"], "hang", "no answer within 1 s from rank 1 on h1"),
+        ([failure(CLOSED), ActorDiedError()], ["", ""], "error", "rank 1 on h1 (10.0.0.1): "),
+        ([failure(REMOTE), ActorDiedError()], ["", ""], "error", "rank 1 on h1 (10.0.0.1): "),
+        ([SILENT, ActorDiedError()], ["in sample 1 of 3", ""], "error", "rank 1 on h1 (10.0.0.1): "),
+        (
+            [SILENT, failure("CUDA error: out of memory")],
+            ["", ""],
+            "error",
+            "rank 1 on h1 (10.0.0.1): RuntimeError: CUDA",
+        ),
+        ([failure(CLOSED), failure(CLOSED)], ["", ""], "error", "rank 0 on h0"),
+        ([GOOD, GOOD], ["", ""], None, ""),
+    ],
+    ids=["stopped", "hung", "hung-alone", "died", "died-on-nccl", "died-peer-waits", "failed", "link", "healthy"],
+)
+def test_rank_at_fault_is_named_and_not_its_partner(
+    play: Callable[..., Any], reports: list[Any], stages: list[Any], broken: str | None, detail: str
+) -> None:
+    answer, did, _ = play(reports, stages)
+    assert answer.broken == broken
+    assert detail in answer.detail
+    assert did.index("abort 1") < did.index("kill 0") if reports[1] is SILENT else "abort 1" not in did
+
+
+def test_rank_on_dead_node_fails_later_tests_at_once(play: Callable[..., Any]) -> None:
+    _, did, gang = play([failure(CLOSED), ActorDiedError()], ["", ""], {"n1"})
+    assert gang.gone == {1: "its node left the cluster"}
+    assert did == ["kill 0", "kill 1", "kill 1"]  # the second one: so that no other node takes its place
+    [answer] = gang.answer((Probe("pair", (0, 1), "t"),))
+    assert (answer.broken, answer.detail) == ("error", "rank 1 on h1 (10.0.0.1): its node left the cluster")
+
+
+def test_ranks_wait_longer_than_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else NCCL's watchdog ends the process when the driver's time is up: a hang would look like an error."""
+    found: list[timedelta] = []
+    monkeypatch.setattr(ranks, "TCPStore", lambda *_, timeout, **__: found.append(timeout))
+    monkeypatch.setattr(ranks.dist, "init_process_group", lambda *_, timeout, **__: found.append(timeout))
+    monkeypatch.setattr(ranks.dist, "destroy_process_group", lambda: None)
+    rank = HuntRank(use_gpu=False)
+    monkeypatch.setattr(rank, "_measure", lambda *_: GOOD)
+    rank.take_part(HuntOptions(timeout_s=120), 1, Place(1, 2, 1), "127.0.0.1", 1)
+    assert [wait.total_seconds() for wait in found] == [150, 150]
+
+
+@pytest.fixture
+def rank() -> Iterator[HuntRank]:
+    yield HuntRank(use_gpu=False)
+    assert not dist.is_initialized(), "a test left its process group behind"
+
+
+def test_rank_forms_one_group_after_another(rank: HuntRank) -> None:
+    address, options = "127.0.0.1", HuntOptions(size="64K", iterations=2, timeout_s=20)
+    rank.watch(Place(0, 1, 1), address)
+    for _ in range(3):
+        report = rank.take_part(options, 3, Place(0, 1, 1), address, rank.serve(address, options.timeout_s))
+        assert report.wrong == 0
+        assert len(report.samples) == 3
+        assert all(sample > 0 for sample in report.samples)
+
+
+def test_burn_multiplies_random_data_and_counts_a_flipped_bit(rank: HuntRank, monkeypatch: pytest.MonkeyPatch) -> None:
+    multiply, seen = torch.matmul, []
+
+    def flipping(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+        multiply(left, right, out=out)
+        seen.append((left, right))
+        if len(seen) == 3:
+            out.view(torch.int32)[7, 7] ^= 1
+
+    monkeypatch.setattr(driver, "BURN_S", {False: 0.01})
+    assert rank.burn(2).wrong == 0
+    monkeypatch.setattr(torch, "matmul", flipping)
+    report = rank.burn(3)
+    assert (report.wrong, len(report.samples)) == (1, 3)
+    for matrix in seen[0]:
+        assert matrix.std() == pytest.approx(1, abs=0.05)
+        assert len(matrix.unique()) > 0.99 * matrix.numel()
