@@ -88,7 +88,8 @@ def bench_hunt(
     """Find the slow node or NIC: groups or pairs side by side, suspects with two known-good partners, rail by rail.
 
     Exit codes: 0 no unit is accused, 1 error, 2 something is slow, 3 wrong data,
-    4 no answer within --timeout.
+    4 no answer within --timeout, 5 a unit or the whole fleet does not use the
+    fabric (sockets, no GPUDirect RDMA, a NIC missing), or nothing shows its path.
     """
     outputs = read_outputs(job)
     return run_job(outputs, "hunt", options.resolve(outputs).to_json(), job, out=out)

@@ -26,6 +26,7 @@ from workloads.nccl.gang import EXTRA_PATIENCE_S, NO_ANSWER, Gang
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Answer, HuntResult, Probe, Rail, Round, Unit, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
+from workloads.nccl.hunt.transport import judged, with_logged_nics
 from workloads.nccl.operations import COLLECTIVES, Operation, Place
 from workloads.nccl.rank import Rank
 from workloads.nccl.units import busbw
@@ -315,10 +316,12 @@ def main(text: str) -> int:
             began = time.monotonic()
             verdict = hunt(options, gang.answer)
             found["seconds"] = gang.seconds | {"search": round(time.monotonic() - began, 3)}
+        # The evidence is gathered on exit.
+        verdict, units = judged(verdict, options, gang.evidence, gang.gone), with_logged_nics(units, gang.evidence)
         found |= fields_of(verdict, units)
         return conclude(verdict, units)
 
-    return run(options, measure, HuntResult)
+    return run(options, measure, lambda **found: HuntResult(evidence=gang.evidence, **found))
 
 
 if __name__ == "__main__":

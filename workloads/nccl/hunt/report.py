@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from workloads.client.view import say
-from workloads.nccl.evidence.show import counted
+from workloads.nccl.evidence.show import counted, show_evidence
 from workloads.nccl.hunt.result import Accused, HuntResult, Probe
 from workloads.nccl.report import BenchView, show_fault, show_reason
 from workloads.results import Event, write_file
@@ -68,6 +68,8 @@ def show(result: HuntResult, console: Console) -> None:
         say(console, f"ACCUSED unit {accused.unit}, {text}", "bold red")
         for number in accused.tests[:LISTED_TESTS]:
             say(console, f"  {evidence(result.tests[number], accused)}")
+        for text in accused.evidence:
+            say(console, f"  {text}")
         if accused.rails is not None:
             say(console, f"  slow rails: {', '.join(map(str, accused.rails)) or 'none alone'}")
         say(console, f"  next: {accused.action}")
@@ -75,6 +77,7 @@ def show(result: HuntResult, console: Console) -> None:
         units = ", ".join(str(unit) for unit in finding.units[:LISTED_UNITS]) or "all"
         more = " …" if len(finding.units) > LISTED_UNITS else ""
         say(console, f"{finding.kind}: units {units}{more}: {finding.text}", "yellow")
+    show_evidence(result.evidence, console)
     if result.notice:
         say(console, result.notice, "yellow")
     show_fault(result, console)

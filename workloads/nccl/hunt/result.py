@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainSerializer
 
 from workloads.exits import Exit
+from workloads.nccl.evidence.facts import Evidence
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.result import NcclResult
 from workloads.results import Part
@@ -32,8 +33,10 @@ Broken = Literal["hang", "wrong", "error"]
 """No answer in time; wrong data; failed ranks. Each fails a test whatever its bandwidth."""
 Severity = Literal["isolate", "drain"]
 """No job may use the unit; its jobs may finish."""
-FindingKind = Literal["undecided", "fabric", "intermittent", "fleet", "unjudged"]
-Fault = Literal["slow", "unsteady", "hang", "wrong", "error", "burn", "intra"]
+FindingKind = Literal["undecided", "fabric", "intermittent", "fleet", "unjudged", "transport", "node"]
+REMARKS: tuple[FindingKind, ...] = ("intermittent", "node")
+"""Findings that leave a hunt clean."""
+Fault = Literal["slow", "unsteady", "hang", "wrong", "error", "burn", "intra", "transport"]
 FAULTS: dict[Fault, str] = {
     "slow": "slow on the network",
     "unsteady": "slow on the network from time to time",
@@ -42,6 +45,7 @@ FAULTS: dict[Fault, str] = {
     "error": "breaks the tests that it is in",
     "burn": "computes too slowly",
     "intra": "slow among its own ranks",
+    "transport": "does not use the fabric as the other units do",
 }
 
 Figure = Annotated[float, PlainSerializer(lambda value: float(f"{value:.6g}"))]
@@ -120,7 +124,7 @@ class Rail(Part):
     """
 
     gpu: str | None = None
-    nics: list[str] = []
+    nics: list[str] = Field(default_factory=list)
 
     def named(self, number: int) -> str:
         """Return `rail 3 of GPU 3 (mlx5_6 or mlx5_7)`."""
@@ -145,8 +149,8 @@ class Unit(Part):
 class Accused:
     """An accused unit. `tests` are the numbers of the failed tests against it, `partners` the other units in them.
 
-    `rails` are those that are slow alone (None: not tested), `nics` all candidates for them. `name`, `nics` and
-    `action` are empty until `on`.
+    `rails` are those that are slow alone (None: not tested), `nics` all candidates for them. `evidence` is what NCCL's
+    log and the node's NICs show against it. `name`, `nics` and `action` are empty until `on`.
     """
 
     unit: int
@@ -160,6 +164,7 @@ class Accused:
     partners: list[tuple[int, ...]]
     text: str
     action: str = ""
+    evidence: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, unit: int, fault: Fault, failed: Sequence[Probe]) -> Accused:
@@ -177,6 +182,11 @@ class Accused:
             text=FAULTS[fault],
         )
 
+    def with_evidence(self, texts: Sequence[str], fault: Fault | None = None) -> Accused:
+        """Return a copy with what NCCL's log or the node's NICs show of this unit, and the fault that this makes it."""
+        fault = fault or self.fault
+        return replace(self, fault=fault, text=FAULTS[fault], evidence=[*self.evidence, *texts])
+
     def on(self, unit: Unit) -> Accused:
         """Return a copy with the unit's name, its slow NICs, and the next step for the operator of the cluster."""
         match self.fault:
@@ -184,6 +194,8 @@ class Accused:
                 then = "look for throttling and ECC errors (nvidia-smi -q -d PERFORMANCE,ECC), then replace it"
             case "intra":
                 then = "check NVLink (nvidia-smi nvlink -s) and the PCIe topology (nvidia-smi topo -m), then replace it"
+            case "transport":
+                then = "check its NICs (rdma link), and NCCL's plugin and the NICs in its pod, then replace it"
             case _ if self.rails:
                 named = ", ".join(unit.rails[rail].named(rail) for rail in self.rails)
                 then = f"check link, cable and error counters of {named}, then replace the node"
@@ -202,7 +214,8 @@ class Finding(Part):
 
     undecided: one of `units`, and too few known-good partners to decide which. fabric: slow only while other tests run,
     or only on the path between two units. intermittent: failed once and not again. fleet: all of it below the floor.
-    unjudged: nothing to compare with.
+    unjudged: nothing to compare with. transport: all units do not use the fabric as requested, or nothing shows what
+    `units` use. node: what a node's NICs counted, which explains no failure.
     """
 
     kind: FindingKind
@@ -223,8 +236,8 @@ class Verdict(Part):
 
     @property
     def clean(self) -> bool:
-        """No unit is accused and nothing is undecided or slow. What failed once and not again is a remark."""
-        return not self.accused and all(finding.kind == "intermittent" for finding in self.findings)
+        """No unit is accused and nothing is undecided, slow or unknown."""
+        return not self.accused and all(finding.kind in REMARKS for finding in self.findings)
 
 
 class HuntResult(NcclResult, Verdict):
@@ -236,6 +249,7 @@ class HuntResult(NcclResult, Verdict):
     spec: HuntOptions
     units: list[Unit] = Field(default_factory=list)
     proves: Literal["fabric", "function"] | None = None
+    evidence: Evidence | None = None
     seconds: dict[str, float] | None = None
 
 
@@ -246,20 +260,26 @@ def fields_of(verdict: Verdict, units: Sequence[Unit]) -> dict[str, Any]:
 
 
 def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:
-    """Return exit code and reason. The most severe fault decides: wrong data, then a hang, then slow units."""
+    """Return exit code and reason. The most severe fault decides, in the judge's order: wrong data, another path than
+    the fabric, a hang, slow units.
+    """
     cost = f"{verdict.network_tests} tests in {verdict.rounds} rounds"
     if verdict.clean:
-        remark = f", {len(verdict.findings)} that failed once and not again" if verdict.findings else ""
+        failed_once = sum(finding.kind == "intermittent" for finding in verdict.findings)
+        remark = f", {failed_once} that failed once and not again" if failed_once else ""
         return Exit.OK, f"no unit is accused: {len(units)} units, {cost}{remark}"
     parts = [f"{units[one.unit].name} {one.text}" for one in verdict.accused]
     parts += [
         f"{finding.kind}: {', '.join(units[unit].name for unit in finding.units[:4]) or 'the whole fleet'}"
         for finding in verdict.findings
-        if finding.kind != "intermittent"
+        if finding.kind not in REMARKS
     ]
     faults: set[str | None] = {one.fault for one in verdict.accused}
     for finding in verdict.findings:
+        if finding.kind == "transport":
+            faults.add("transport")
         if finding.kind == "undecided":
             faults.update(verdict.tests[number].broken for number in finding.tests)
-    code = Exit.WRONG_DATA if "wrong" in faults else Exit.HANG if faults & {"hang", "error"} else Exit.BELOW
+    order = (("wrong", Exit.WRONG_DATA), ("transport", Exit.NOT_AS_ASKED), ("hang", Exit.HANG), ("error", Exit.HANG))
+    code = next((code for fault, code in order if fault in faults), Exit.BELOW)
     return code, f"{'; '.join(parts)} ({cost})"
