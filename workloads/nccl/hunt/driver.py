@@ -73,22 +73,34 @@ class HuntRank(Rank):
             dist.destroy_process_group()
 
     def burn(self, samples: int) -> Report:
-        """Multiply matrices on this device alone: bf16 on a GPU, fp32 on a CPU."""
+        """Multiply random matrices on this device alone, bf16 on a GPU and fp32 on a CPU, and compare every product.
+
+        Random data draws the power of real work; equal values do not, and throttling would not show (Horace He,
+        "Strangely, matrix multiplications on GPUs run faster when given predictable data", 2024). The products must
+        be equal bit for bit: a cuBLAS routine gives the same bits in every run on one device with one stream (cuBLAS
+        manual, "Results Reproducibility", read 2026-11). A device that is wrong in the same way each time passes.
+        """
         side = BURN_GPU if self.use_gpu else BURN_CPU
-        dtype = torch.bfloat16 if self.use_gpu else torch.float32
-        left = torch.ones(side, side, dtype=dtype, device=self.device.torch_device)
-        product = left @ left  # the first product is not timed: it loads the library
+        dtype, bits = (torch.bfloat16, torch.int16) if self.use_gpu else (torch.float32, torch.int32)
+        device = self.device.torch_device
+        random = torch.Generator(device).manual_seed(0)
+        left, right = (torch.randn(side, side, dtype=dtype, device=device, generator=random) for _ in range(2))
+        product = torch.empty_like(left)
+        torch.matmul(left, right, out=product)  # not timed: it loads the library
+        expected = product.clone()
         self.device.synchronize()
-        rates = []
+        rates, wrong = [], 0
         for _ in range(samples):
-            runs, began = 0, time.perf_counter()
-            while time.perf_counter() - began < BURN_S[self.use_gpu]:
-                torch.matmul(left, left, out=product)
+            runs, seconds = 0, 0.0
+            while seconds < BURN_S[self.use_gpu]:
+                began = time.perf_counter()
+                torch.matmul(left, right, out=product)
                 self.device.synchronize()
+                seconds += time.perf_counter() - began
                 runs += 1
-            rates.append(2 * side**3 * runs / (time.perf_counter() - began))
-        # Every element of a product of ones is the side, which both types hold exactly.
-        return Report(rates, int((product != side).sum().item()))
+                wrong += int((product.view(bits) != expected.view(bits)).sum().item())
+            rates.append(2 * side**3 * runs / seconds)
+        return Report(rates, wrong)
 
     def _measure(self, options: HuntOptions, count: int) -> Report:
         gather, device = COLLECTIVES["all_gather"], self.device.torch_device
