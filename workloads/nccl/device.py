@@ -8,47 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
+from workloads.nccl.answer import Timing
 from workloads.nccl.presets import Mode
 
 Call = Callable[[], object]
 HOLD_CYCLES = 2**22
 """SM cycles, about 2 ms: longer than Python takes to launch an operation, with all sends and receives of an incast."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds. `per_iteration` has one value per run.
-
-    `span` and `wall` are one region with all runs and what is not timed between them, by the device's and by the host's
-    clock. `late` counts the runs in latency mode that include a part of their launch.
-    """
-
-    per_iteration: list[float]
-    span: float
-    wall: float
-    late: int = 0
-
-    @property
-    def total(self) -> float:
-        return sum(self.per_iteration)
-
-    @property
-    def mean(self) -> float:
-        """Seconds per run by the device's clock."""
-        return self.total / len(self.per_iteration)
-
-    @property
-    def clocks_disagree(self) -> bool:
-        """Whether the device's and the host's clock differ by more than 5 % and by more than a launch.
-
-        Only the host's time includes a launch and a wait, 50 µs.
-        """
-        return abs(self.wall - self.span) > max(0.05 * self.span, 50e-6)
 
 
 class Cpu:

@@ -17,11 +17,10 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.nccl.device import Timing
+from workloads.nccl.answer import Answer, Measurement, Timing
 from workloads.nccl.gang import Gang
+from workloads.nccl.kinds import Place, kind_of, selected
 from workloads.nccl.limits import guarded, pair_figures
-from workloads.nccl.loop import Answer, Measurement
-from workloads.nccl.operations import Place, kind_of, selected
 from workloads.nccl.options import BenchOptions, GangOptions
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.presets import WITHOUT_ALGORITHM

@@ -15,12 +15,12 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.exits import Exit, WorkloadError
+from workloads.loading import load
 from workloads.nccl.evidence.collect import gather
 from workloads.nccl.evidence.facts import Evidence
-from workloads.nccl.operations import Place
+from workloads.nccl.kinds import Place
 from workloads.nccl.options import GangOptions, parse_fault
 from workloads.nccl.placement import GangRequest, wait_for_nodes
-from workloads.nccl.rank import Rank
 from workloads.nccl.result import Member
 from workloads.results import emit
 
@@ -31,10 +31,25 @@ ABORT_S = 10  # to abort a communicator; a rank that takes longer is stopped or 
 NO_ANSWER = "does not answer"
 
 
+class RankActor:
+    """Actor of a rank. Only its process imports the rank's class, and with it torch, which takes seconds."""
+
+    def __init__(self, path: str, use_gpu: bool) -> None:
+        self.rank = load(path)(use_gpu)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self.rank, method)(*arguments)
+
+    @ray.method(concurrency_group="control")
+    def control(self, method: str, *arguments: Any) -> Any:
+        """Call a method while another call hangs."""
+        return getattr(self.rank, method)(*arguments)
+
+
 class Gang:
     """Ranks of one run, placed all or none. On exit the context kills the actors and frees the nodes."""
 
-    actor: ClassVar[type[Rank]] = Rank
+    rank: ClassVar[str] = "workloads.nccl.rank:Rank"
     collects_evidence: ClassVar[bool] = True
 
     def __init__(self, options: GangOptions) -> None:
@@ -84,12 +99,12 @@ class Gang:
         A rank's error is raised immediately. After the time-out the communicator is aborted, and WorkloadError has the
         code HANG.
         """
-        references = [getattr(actor, method).remote(*arguments) for actor in self.actors]
+        references = [actor.call.remote(method, *arguments) for actor in self.actors]
         return self._gather(references, what, self.options.timeout_s)
 
     def abort(self, ranks: Sequence[int]) -> dict[int, str]:
         """Abort the communicators of these ranks while they hang, and return each rank's stage."""
-        references = {rank: self.actors[rank].abort.remote() for rank in ranks}
+        references = {rank: self.actors[rank].control.remote("abort") for rank in ranks}
         answered, _ = ray.wait(list(references.values()), num_returns=len(references), timeout=ABORT_S)
         stages = {}
         for rank, reference in references.items():
@@ -121,7 +136,7 @@ class Gang:
     def _arrange(self, ranks: Sequence[int], what: str) -> None:
         """Describe the new actors of these ranks, and put them in the order of their nodes and GPUs."""
         actors, bundles = [self.actors[rank] for rank in ranks], [self.bundles[rank] for rank in ranks]
-        described = self._gather([actor.describe.remote() for actor in actors], what, self.options.wait_s)
+        described = self._gather([actor.call.remote("describe") for actor in actors], what, self.options.wait_s)
         order = sorted(range(len(ranks)), key=lambda index: rank_order(described[index]))
         for rank, index in zip(ranks, order, strict=True):
             self.actors[rank], self.bundles[rank] = actors[index], bundles[index]
@@ -131,23 +146,26 @@ class Gang:
     def _spawn(self, bundle: int) -> Any:
         """Start an actor in this bundle, with a second thread so that `abort` reaches a hung rank."""
         assert self.group is not None
-        actor_class: Callable[..., Callable[[type[Rank]], Any]] = ray.remote  # this form is untyped in Ray
-        remote = actor_class(concurrency_groups={"control": 1})(self.actor)
+        actor_class: Callable[..., Callable[[type[RankActor]], Any]] = ray.remote  # this form is untyped in Ray
+        remote = actor_class(concurrency_groups={"control": 1})(RankActor)
         gpus = self.options.gpus_per_rank
         options: dict[str, Any] = {"num_gpus": gpus, "num_cpus": 0} if self.options.use_gpu else {"num_cpus": 1}
         if self.options.environment:
             # Set when the process starts: libraries read some of these on load.
             options["runtime_env"] = {"env_vars": self.options.environment}
         strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle)
-        return remote.options(**options, scheduling_strategy=strategy).remote(self.options.use_gpu)
+        return remote.options(**options, scheduling_strategy=strategy).remote(self.rank, self.options.use_gpu)
 
     def _join(self) -> None:
         address, world = self.members[0].ip, len(self.actors)
         fault = parse_fault(self.options.inject_fault, world)
         patience = self.options.timeout_s + EXTRA_PATIENCE_S
-        [port] = self._gather([self.actors[0].serve.remote(address, patience)], "opening the rendezvous", patience)
+        [port] = self._gather(
+            [self.actors[0].call.remote("serve", address, patience)], "opening the rendezvous", patience
+        )
         references = [
-            actor.join.remote(
+            actor.call.remote(
+                "join",
                 Place(member.rank, world, self.per_node),
                 address,
                 port,

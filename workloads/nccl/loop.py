@@ -13,30 +13,11 @@ from itertools import count
 
 import torch.distributed as dist
 
-from workloads.nccl.device import Call, Device, Timing
+from workloads.nccl.answer import Answer, Measurement
+from workloads.nccl.device import Call, Device
 from workloads.nccl.operations import Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.pattern import flip
-from workloads.nccl.result import RowKey
-
-
-class Measurement(RowKey):
-    """A row to measure, the same on each rank."""
-
-    iterations: int
-    warmup: int
-    check: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """One rank's figures of one row. `wrong` is the number of wrong elements, None if the data was not checked."""
-
-    size: int
-    count: int
-    takes_part: bool
-    timing: Timing
-    wrong: int | None
 
 
 def faulty(

@@ -16,10 +16,12 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
 from torch.distributed.distributed_c10d import _abort_process_group
 
+from workloads.nccl.answer import Answer, Measurement
 from workloads.nccl.device import Cpu, Cuda, Device
 from workloads.nccl.evidence.collect import Collected, Collector
-from workloads.nccl.loop import Answer, Loop, Measurement
-from workloads.nccl.operations import DTYPES, Operation, Place, kind_of
+from workloads.nccl.kinds import Place, kind_of
+from workloads.nccl.loop import Loop
+from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.result import Member, RowKey
 from workloads.rendezvous import connect, open_store, select_interface
@@ -28,7 +30,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Rank:
-    """The actor of one rank. `abort` and `evidence` run while another call hangs (concurrency group `control`)."""
+    """One rank, in its actor (`gang.RankActor`). `abort` and `evidence` are called while another call hangs."""
 
     def __init__(self, use_gpu: bool) -> None:
         self.use_gpu = use_gpu
@@ -116,7 +118,6 @@ class Rank:
             "python": platform.python_version(),
         }
 
-    @ray.method(concurrency_group="control")
     def abort(self) -> str:
         """Abort the communicator while a call hangs, and return this rank's stage in its row.
 
@@ -126,7 +127,6 @@ class Rank:
             _abort_process_group()
         return self.loop.stage
 
-    @ray.method(concurrency_group="control")
     def evidence(self, with_log: bool) -> Collected:
         """Return the evidence of how the data traveled; `with_log` includes the text of NCCL's log."""
         return self.collector.finish(with_log)

@@ -24,12 +24,13 @@ from torch.distributed import ProcessGroupGloo  # type: ignore[attr-defined]  # 
 from workloads.nccl import gang as gangs
 from workloads.nccl.device import Cpu
 from workloads.nccl.evidence.collect import Collector, expanded, gather
-from workloads.nccl.hunt.driver import HuntGang, HuntRank
+from workloads.nccl.hunt.driver import HuntGang
 from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.rank import HuntRank
 from workloads.nccl.hunt.result import HuntResult, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged
-from workloads.nccl.operations import Place
+from workloads.nccl.kinds import Place
 from workloads.results import emit
 
 Fault = Literal["slow", "corrupt", "stop", "die", "throttled"]
@@ -145,7 +146,7 @@ class BrokenRank(HuntRank):
 
 
 class BrokenGang(HuntGang):
-    actor = BrokenRank
+    rank = "tests.workloads.nccl.broken_fleet:BrokenRank"
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from workloads.nccl.answer import Measurement
 from workloads.nccl.device import Cpu
-from workloads.nccl.loop import Loop, Measurement, faulty
-from workloads.nccl.operations import COLLECTIVES, DTYPES, Operation, Place
+from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.loop import Loop, faulty
+from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.presets import Mode
 from workloads.nccl.units import REDUCTIONS

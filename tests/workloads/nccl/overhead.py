@@ -24,9 +24,11 @@ import torch
 import torch.distributed as dist
 
 from tests.workloads.gloo_ranks import on_ranks
+from workloads.nccl.answer import Measurement
 from workloads.nccl.device import Cpu
-from workloads.nccl.loop import Loop, Measurement
-from workloads.nccl.operations import COLLECTIVES, Operation, Place
+from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.loop import Loop
+from workloads.nccl.operations import Operation
 from workloads.nccl.units import format_size, parse_size
 from workloads.results import percentile
 

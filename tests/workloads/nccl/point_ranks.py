@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from workloads.nccl.answer import Measurement
 from workloads.nccl.device import Cpu
-from workloads.nccl.loop import Loop, Measurement
-from workloads.nccl.operations import DTYPES, Operation, Place, point_to_point
+from workloads.nccl.kinds import Place, point_to_point
+from workloads.nccl.loop import Loop
+from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.point_patterns import Variant, fan_in, flows, variants
 

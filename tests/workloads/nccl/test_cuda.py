@@ -13,10 +13,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
+from workloads.nccl.answer import Measurement
 from workloads.nccl.device import Cuda
 from workloads.nccl.evidence.facts import RankEvidence
-from workloads.nccl.loop import Loop, Measurement
-from workloads.nccl.operations import COLLECTIVES, DTYPES, Operation, Place
+from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.loop import Loop
+from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.presets import Mode
 from workloads.nccl.units import REDUCTIONS

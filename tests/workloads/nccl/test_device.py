@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from workloads.nccl.device import Cuda, Timing
+from workloads.nccl.answer import Measurement, Timing
+from workloads.nccl.device import Cuda
 from workloads.nccl.driver import doubts
-from workloads.nccl.loop import Loop, Measurement
-from workloads.nccl.operations import COLLECTIVES, Operation, Place
+from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.loop import Loop
+from workloads.nccl.operations import Operation
 from workloads.nccl.presets import Mode
 
 LAUNCH, RUN, RESTORE, TOKEN, HOLD, REPLAY = 30e-6, 5e-6, 2e-6, 3e-6, 2e-3, 4e-6
@@ -108,9 +110,9 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
 
 
 def measured(stream: Stream, op: str, mode: Mode) -> Timing:
-    kind = replace(COLLECTIVES[op], run=lambda _: stream.do(RUN))
-    operation = Operation(kind, Place(0, 2, 2), 1024, torch.float32, torch.device("cpu"))
-    if getattr(operation, "restore", None) is not None:
+    operation = Operation(COLLECTIVES[op], Place(0, 2, 2), 1024, torch.float32, torch.device("cpu"))
+    operation.run = lambda: stream.do(RUN)  # type: ignore[method-assign]
+    if operation.restore is not None:
         operation.restore = lambda: stream.do(RESTORE)
     runs = {"iterations": RUNS, "warmup": 1, "check": 0}
     return (

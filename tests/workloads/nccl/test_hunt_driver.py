@@ -15,10 +15,11 @@ from workloads.nccl import gang as gangs
 from workloads.nccl import rank as ranks
 from workloads.nccl.gang import NO_ANSWER
 from workloads.nccl.hunt import driver
-from workloads.nccl.hunt.driver import HuntGang, HuntRank, Report
+from workloads.nccl.hunt.driver import HuntGang
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Answer, Probe
-from workloads.nccl.operations import Place
+from workloads.nccl.hunt.rank import HuntRank
+from workloads.nccl.hunt.result import Answer, Probe, Report
+from workloads.nccl.kinds import Place
 from workloads.nccl.result import Member
 
 CLOSED = "[tcp/pair.cc:561] Connection closed by peer [10.0.0.2]:1"
@@ -41,8 +42,11 @@ class Actor:
     def __init__(self, ray: Ray, rank: int, report: Any, stage: Any) -> None:
         self.ray, self.rank, self.report, self.stage = ray, rank, report, stage
 
-    def __getattr__(self, name: str) -> Method:
-        return Method(lambda *_: self.answer(name))
+    @property
+    def call(self) -> Method:
+        return Method(lambda name, *_: self.answer(name))
+
+    control = call
 
     def answer(self, name: str) -> list[Any]:
         if name == "abort":

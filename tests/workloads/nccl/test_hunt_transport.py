@@ -16,7 +16,7 @@ from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Accused, Answer, Probe, Rail, Round, Unit, Verdict, conclude
 from workloads.nccl.hunt.transport import judged, with_logged_nics
-from workloads.nccl.operations import Place
+from workloads.nccl.kinds import Place
 
 OPTIONS = HuntOptions(nodes=4, per_node=1, transport="gib", nics=NICS)
 TESTED = [Probe("pair", (0, 1), "pairs", failed=False), Probe("pair", (2, 3), "pairs", failed=False)]

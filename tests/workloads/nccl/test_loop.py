@@ -10,7 +10,8 @@ import torch.distributed as dist
 from tests.workloads.gloo_ranks import on_ranks
 from tests.workloads.nccl import overhead
 from tests.workloads.nccl.loop_ranks import CASES, CHECK, ITERATIONS, RANKS, SIZE, TIMED, Key, every_case, spoiled
-from workloads.nccl.device import Cpu, Timing
+from workloads.nccl.answer import Timing
+from workloads.nccl.device import Cpu
 from workloads.nccl.loop import faulty_calls
 from workloads.nccl.operations import DTYPES
 from workloads.nccl.presets import Mode

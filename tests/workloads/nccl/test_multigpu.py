@@ -15,7 +15,8 @@ from ray.util import collective
 from tests.workloads.conftest import Cluster
 from tests.workloads.stack_outputs import outputs
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.multigpu import ELEMENTS, DeviceRank, choose, count_wrong, judge, start
+from workloads.nccl.multigpu import ELEMENTS, choose, count_wrong, judge, start
+from workloads.nccl.multigpu_rank import DeviceRank
 from workloads.nccl.options import MultiGpuOptions
 from workloads.nccl.result import DeviceTensor, Member, Worker
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl import pattern
-from workloads.nccl.operations import COLLECTIVES, DTYPES, Kind, Operation, Place
+from workloads.nccl.kinds import COLLECTIVES, Kind, Place
+from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.pattern import ReductionPattern, count_wrong, flip, moved, spoil
 from workloads.nccl.units import REDUCTIONS
 

@@ -7,7 +7,8 @@ import torch
 
 from tests.workloads.gloo_ranks import on_ranks
 from tests.workloads.nccl.point_ranks import RANKS, every_variant
-from workloads.nccl.operations import WINDOW, Operation, Place, point_to_point
+from workloads.nccl.kinds import WINDOW, Place, point_to_point
+from workloads.nccl.operations import Operation
 from workloads.nccl.point_patterns import Variant, variants
 
 CPU = torch.device("cpu")

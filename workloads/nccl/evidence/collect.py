@@ -251,7 +251,7 @@ def gather(actors: Sequence[Any], with_logs: bool, emit: Callable[..., None]) ->
     Never raises: an error here would hide the measurement or its failure.
     """
     try:
-        references = [actor.evidence.remote(with_logs) for actor in actors]
+        references = [actor.control.remote("evidence", with_logs) for actor in actors]
         answered, _ = ray.wait(references, num_returns=len(references), timeout=ANSWER_S)
     except RayError as error:
         return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {last_line(error)}"])

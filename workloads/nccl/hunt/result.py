@@ -61,6 +61,14 @@ class Answer:
     detail: str = ""
 
 
+@dataclass(frozen=True)
+class Report:
+    """Seconds per run of each sample on one rank (FLOP/s of a burn), and the number of wrong elements."""
+
+    samples: list[float]
+    wrong: int
+
+
 @dataclass(slots=True)
 class Probe:
     """One test of one process group, which is formed and measured: the request, then its result and its judgment.
