@@ -94,8 +94,8 @@ def test_unit_without_network_test_needs_no_log() -> None:
 
 
 def test_hang_outranks_the_log_that_it_took_with_it() -> None:
-    tests = [Probe("pair", (0, 1), "pairs", broken="hang", failed=True), TESTED[1].again("alone", 1)]
-    accused = Accused.of(0, "hang", [tests[0]])
+    tests = [*TESTED, Probe("pair", (0, 1), "alone", broken="hang", failed=True)]
+    accused = Accused.of(0, "hang", [tests[-1]])
     found, code = outcome(
         rank(0, None), rank(1, None), rank(2), rank(3), verdict=Verdict(tests=tests, accused=[accused])
     )
