@@ -67,7 +67,7 @@ def first_collective(folder: Path) -> float:
     started, seconds = result["started"], result["seconds"]
     assert isinstance(started, float)
     assert isinstance(seconds, dict)
-    return started + sum(seconds[phase] for phase in ("placement", "start", "rendezvous")) - began
+    return float(started + sum(seconds[phase] for phase in ("placement", "start", "rendezvous")) - began)
 
 
 def first_step(folder: Path) -> float:

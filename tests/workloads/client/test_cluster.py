@@ -15,7 +15,7 @@ from workloads.client.api import Api
 from workloads.client.run import attend, new_id, submit
 from workloads.client.view import View
 from workloads.exits import Exit
-from workloads.nccl.operations import COLLECTIVES
+from workloads.nccl.kinds import COLLECTIVES
 from workloads.nccl.point_patterns import Variant, flows, variants
 from workloads.nccl.result import Result, World
 from workloads.nccl.units import BUSBW_FACTORS, REDUCTIONS

@@ -7,6 +7,7 @@ the kernel's files of NICs are doubles with the content of real ones.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from typing import Any, Literal
 import ray
 import torch
 import torch.distributed as dist
-from torch.distributed import ProcessGroupGloo  # type: ignore[attr-defined]  # public, yet not among its typed exports
+from torch.distributed import ProcessGroupGloo
 
 from workloads.nccl import gang as gangs
 from workloads.nccl.device import Cpu
@@ -76,7 +77,7 @@ class Transport(dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: Any) -> None:
         super().__init__(rank, size)
-        self.gloo = ProcessGroupGloo(store, rank, size, timeout)
+        self.gloo: Any = ProcessGroupGloo(store, rank, size, timeout)  # half of its methods are untyped
 
     def all_gather_single(self, received: torch.Tensor, sent: torch.Tensor, options: Any = None) -> Any:
         match Transport.fault:
@@ -173,7 +174,7 @@ SCENARIOS = (
 
 def main() -> None:
     """Play every scenario on one gang, two nodes of two ranks, and emit each hunt's result."""
-    ray.init(logging_level="WARNING")
+    ray.init(logging_level=logging.WARNING)
     gangs.ABORT_S = 3  # a stopped process never answers
     with TemporaryDirectory() as folder:
         root = Path(folder)
@@ -192,7 +193,8 @@ def main() -> None:
             environment={FOLDER: folder, "OMP_NUM_THREADS": "1"},
         )
         write(root, SCENARIOS[0])
-        with BrokenGang(options) as gang:
+        gang = BrokenGang(options)
+        with gang:
             units = gang.units()
             for scenario in SCENARIOS:
                 write(root, scenario)

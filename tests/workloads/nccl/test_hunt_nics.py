@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from workloads.nccl.evidence.node import nearest
-from workloads.nccl.hunt.driver import pci_address
+from workloads.nccl.hunt.rank import pci_address
 from workloads.nccl.hunt.result import Accused, Probe, Rail, Unit
 
 Tree = dict[str, str]

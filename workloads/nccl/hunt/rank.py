@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from statistics import median
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from workloads.nccl.evidence.collect import SUBSYSTEMS
 from workloads.nccl.evidence.node import nearest
 from workloads.nccl.gang import EXTRA_PATIENCE_S
 from workloads.nccl.hunt.options import HuntOptions
@@ -33,8 +31,6 @@ class HuntRank(Rank):
 
     def watch(self, place: Place, own_ip: str) -> None:
         """Start collecting this process's evidence: NCCL reads its settings once, before its first communicator."""
-        # TUNING writes a line for every run.
-        os.environ.setdefault(SUBSYSTEMS, "INIT,NET,GRAPH")
         self._collect(place, own_ip)
 
     def take_part(self, options: HuntOptions, samples: int, place: Place, address: str, port: int) -> Report:
@@ -101,5 +97,6 @@ def pci_address(gpu: Any) -> str | None:
 
     None for an older torch, whose properties lack it.
     """
-    parts = [getattr(gpu, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
-    return None if None in parts else "{:04x}:{:02x}:{:02x}.0".format(*parts)
+    if not hasattr(gpu, "pci_bus_id"):
+        return None
+    return f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"

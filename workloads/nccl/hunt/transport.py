@@ -77,9 +77,9 @@ def _judge_path(
             findings.append(Finding(kind="node", units=[unit], tests=[], text="; ".join(remarks)))
     unknown: dict[str, list[int]] = {}
     for unit, found in paths.items():
-        for one in found:
-            if one.kind in UNKNOWN_PATH and unit not in accused:
-                unknown.setdefault(one.text, []).append(unit)
+        for problem in found:
+            if problem.kind in UNKNOWN_PATH and unit not in accused:
+                unknown.setdefault(problem.text, []).append(unit)
     for text, units in unknown.items():
         why = f" ({'; '.join(evidence.missing)})" if evidence.missing else ""
         findings.append(Finding(kind="transport", units=units, tests=[], text=text + why))
