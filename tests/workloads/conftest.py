@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from infra.outputs import Outputs
 from tests.clone import Clone
+from workloads.client.api import Api
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -100,3 +102,16 @@ def write_outputs(outputs: Outputs, file: Path) -> Path:
     file.touch(mode=0o600)
     file.write_text(json.dumps(found))
     return file
+
+
+def wait_until_free(cluster: Cluster, class_name: str = "Rank") -> None:
+    """Wait until no actor of this class is alive and its CPUs are free."""
+    api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
+    deadline = time.monotonic() + 150
+    while True:
+        actors = api.call("/api/v0/actors")["data"]["result"]["result"]
+        alive = [actor for actor in actors if actor["class_name"] == class_name and actor["state"] != "DEAD"]
+        if not alive:
+            return
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.3)

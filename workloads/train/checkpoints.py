@@ -1,25 +1,74 @@
-"""Folder of a run on storage that every node shares: atomic checkpoints, written while training continues.
+"""Folder of a run on storage that every node shares, and what makes a checkpoint in it count.
 
-A checkpoint is a folder with the state and, written last, its card: a folder without a card does not count.
-Files appear atomically on object stores; elsewhere they are written under a temporary name and renamed.
+A checkpoint is a folder `step-…`. `workloads.train.shards` writes its files; the card, written last, has the size and
+the SHA-256 of each. A folder without a card does not count, and a file that differs from the card is not used.
+Files appear atomically on object stores; elsewhere small ones are written under a temporary name and renamed.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
+import io
 import os
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyarrow import fs  # type: ignore[import-untyped]  # pyarrow ships no types
+from pydantic import Field
 
-from workloads.exits import WorkloadError
-from workloads.results import loads
+from workloads.exits import WorkloadError, last_line
+from workloads.results import Part, loads
 
-STATE = "state.pt"
 CARD = "checkpoint.json"
+
+
+class DamagedError(Exception):
+    """A checkpoint cannot be used. The message says why."""
+
+
+class Entry(Part):
+    """Content of a file: its size and SHA-256, as `sha256sum` prints it."""
+
+    bytes: int
+    sha256: str
+
+
+class Card(Part):
+    """Content of a checkpoint: every file but the card."""
+
+    format: Literal["rdma-ray/checkpoint/1"] = "rdma-ray/checkpoint/1"
+    step: int = Field(ge=0)
+    written: float
+    files: dict[str, Entry]
+
+
+class Hashed(io.RawIOBase):
+    """Stream that hashes what it writes. `close` leaves the other stream open."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.size, self.sha256 = stream, 0, hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        self.stream.write(data)
+        written = memoryview(data).nbytes
+        self.size += written
+        return written
+
+    def tell(self) -> int:
+        return self.size
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(bytes=self.size, sha256=self.sha256.hexdigest())
+
+
+def label_of(step: int) -> str:
+    """Return the name of the checkpoint after `step` steps. Names sort by step."""
+    return f"step-{step:09}"
 
 
 class Folder:
@@ -52,100 +101,97 @@ class Folder:
         selector = fs.FileSelector(f"{self.path}/{under}".rstrip("/"), allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a file or folder."""
+        return bool(self.filesystem.get_file_info(f"{self.path}/{name}").type != fs.FileType.NotFound)
+
     def read(self, name: str) -> bytes:
         """Return the content of a file. OSError if it does not exist."""
         with self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
             data: bytes = stream.read()
         return data
 
-    def write(self, name: str, content: bytes | dict[str, Any]) -> None:
-        """Write a file atomically: bytes as they are, a state in torch's format."""
-        target = f"{self.path}/{name}"
-        unfinished = f"{target}.unfinished" if self.local else target
-        self.filesystem.create_dir(target.rpartition("/")[0], recursive=True)
-        with self.filesystem.open_output_stream(unfinished) as stream:
-            if isinstance(content, bytes):
-                stream.write(content)
-            else:
-                import torch
-
-                torch.save(content, stream)
+    @contextmanager
+    def create(self, name: str) -> Iterator[Hashed]:
+        """Open a new file. After the block its content is on the storage."""
+        path = f"{self.path}/{name}"
+        self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        with self.filesystem.open_output_stream(path) as stream:
+            yield Hashed(stream)
         if self.local:
-            with Path(unfinished).open("rb") as written:
-                os.fsync(written.fileno())  # else the rename may reach the disk before the content
-            self.filesystem.move(unfinished, target)
+            with Path(path).open("rb") as written:
+                os.fsync(written.fileno())
+
+    def write(self, name: str, content: bytes) -> Entry:
+        """Write a file atomically."""
+        unfinished = f"{name}.unfinished" if self.local else name
+        with self.create(unfinished) as stream:
+            stream.write(content)
+        if self.local:
+            self.move(unfinished, name)
+        return stream.entry
+
+    def move(self, name: str, to: str) -> None:
+        """Rename a file."""
+        self.filesystem.move(f"{self.path}/{name}", f"{self.path}/{to}")
+
+    def delete(self, name: str) -> None:
+        """Delete a folder and all that is in it."""
+        self.filesystem.delete_dir(f"{self.path}/{name}")
+
+    def started(self) -> list[str]:
+        """Return the names of all checkpoints, oldest first, those whose write did not finish included."""
+        return [name for name in self.names() if name.startswith("step-")]
 
     def checkpoints(self) -> list[str]:
-        """Return the names of the complete checkpoints, oldest first."""
-        steps: dict[str, int] = {}
-        for label in self.names():
-            if label.startswith(("epoch-", "step-")):
-                try:
-                    steps[label] = int(loads(self.read(f"{label}/{CARD}"))["step"])
-                except (LookupError, OSError, TypeError, ValueError):
-                    continue
-        return sorted(steps, key=lambda label: steps[label])
+        """Return the names of the checkpoints with a card, oldest first."""
+        return [label for label in self.started() if self.exists(f"{label}/{CARD}")]
 
-    def load(self, label: str) -> dict[str, Any]:
-        """Return a checkpoint's state, in main memory."""
-        import torch
+    def card(self, label: str) -> Card:
+        """Return a checkpoint's card. Raises DamagedError."""
+        if not self.exists(f"{label}/{CARD}"):
+            raise DamagedError(f"it has no {CARD}: its write did not finish")
+        try:
+            card = Card.model_validate(loads(self.read(f"{label}/{CARD}")))
+        except OSError as error:
+            raise DamagedError(f"{CARD} cannot be read: {reason(error)}") from error
+        except ValueError as error:
+            raise DamagedError(f"{CARD} is no card of this version ({last_line(error)})") from error
+        if label_of(card.step) != label:
+            raise DamagedError(f"{CARD} is of step {card.step}")
+        return card
 
-        with self.filesystem.open_input_file(f"{self.path}/{label}/{STATE}") as file:
-            # weights_only: a checkpoint is data, and must not be able to run code.
-            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-        return state
+    def verified(self, label: str, card: Card, name: str) -> bytes:
+        """Return the content of a checkpoint's file. Raises DamagedError if it is not what was written."""
+        try:
+            entry, content = card.files[name], self.read(f"{label}/{name}")
+        except KeyError:
+            raise DamagedError(f"{CARD} does not name {name}") from None
+        except OSError as error:
+            raise DamagedError(f"{name} cannot be read: {reason(error)}") from error
+        if len(content) != entry.bytes:
+            raise DamagedError(f"{name} has {len(content)} bytes, and had {entry.bytes} when it was written")
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
+        return content
 
-    def save(self, label: str, state: dict[str, Any], keep: int) -> None:
-        """Write a checkpoint; once it is complete, delete all but the newest `keep`."""
-        step = state["progress"]["step"]
-        self.write(f"{label}/{STATE}", state)
-        self.write(f"{label}/{CARD}", json.dumps({"step": step, "written": time.time()}).encode())
-        kept = {*self.checkpoints()[-keep:], label}
-        for name in self.names():
-            if name.startswith(("epoch-", "step-")) and name not in kept:
-                self.filesystem.delete_dir(f"{self.path}/{name}")
+    def finish(self, label: str, files: dict[str, Entry], keep: int, damaged: Collection[str]) -> None:
+        """Write the card. Then delete unfinished checkpoints, and those before the newest `keep` good ones.
+
+        Those after `label` stay: a run that fell back past them writes them again.
+        """
+        card = Card(step=int(label.removeprefix("step-")), written=time.time(), files=files)
+        self.write(f"{label}/{CARD}", card.model_dump_json().encode())
+        complete = self.checkpoints()
+        oldest = [name for name in complete if name <= label and name not in damaged][-keep:][0]
+        for name in self.started():
+            if name < oldest or name not in complete:
+                self.delete(name)
 
     def discard(self, label: str) -> None:
         """Delete the rest of a checkpoint that could not be written, to free its space."""
-        if label in self.names() and label not in self.checkpoints():
-            self.filesystem.delete_dir(f"{self.path}/{label}")
-
-
-class Writer:
-    """Writes one checkpoint at a time on a thread. `error` is the message of a failed write."""
-
-    def __init__(self, folder: Folder, run: str, keep: int) -> None:
-        self.folder, self.run, self.keep = folder, run, keep
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self.pending: Future[None] | None = None
-        self.error: str | None = None
-
-    def save(self, label: str, state: dict[str, Any]) -> None:
-        """Start to write, once the previous checkpoint is complete."""
-        self.wait()
-        self.pending = self.pool.submit(self._save, label, state)
-
-    def wait(self) -> None:
-        """Wait until the current write is complete."""
-        if self.pending is not None:
-            self.pending.result()
-            self.pending = None
-
-    def _save(self, label: str, state: dict[str, Any]) -> None:
-        try:
-            self.folder.save(label, state, self.keep)
-        except OSError as error:
-            self.error = f"checkpoint {label} could not be written to {self.folder.shown}: {reason(error)}; "
-            try:
-                self.folder.discard(label)
-                good = self.folder.checkpoints()
-            except OSError:
-                good = []
-            self.error += (
-                f"the last good one is {good[-1]}: free space or repair it, then --resume {self.run}"
-                if good
-                else "there was none before it"
-            )
+        if label in self.started() and label not in self.checkpoints():
+            self.delete(label)
 
 
 def reason(error: OSError) -> str:

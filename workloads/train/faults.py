@@ -12,10 +12,12 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from workloads.exits import WorkloadError
-from workloads.train.checkpoints import Folder
+from workloads.train.checkpoints import Folder, Hashed, label_of
 
 if TYPE_CHECKING:
     import torch
@@ -42,9 +44,13 @@ class Faults:
         self.rank = rank
         self.folder = FullFolder(folder, int(self.fault[1])) if "disk" in self.fault else folder
 
-    def before_step(self, step: int) -> None:
-        """Kill this process if the fault is for this rank and step."""
+    def before_step(self, step: int, written: Callable[[], None]) -> None:
+        """Kill this process if the fault is for this rank and step.
+
+        `written` waits until its share of the last checkpoint is written, so that a test knows where the run resumes.
+        """
         if self.fault == ("kill", self.rank, step) and "killed" not in self.folder.names():
+            written()
             self.folder.write("killed", f"rank {self.rank} before step {step}".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -59,14 +65,16 @@ class Faults:
 
 
 class FullFolder(Folder):
-    """Folder on a disk that is full from a step on: half of a state is written, then the write fails."""
+    """Folder on a disk that is full from a step on: half of a file is written, then the write fails."""
 
     def __init__(self, folder: Folder, first_step: int) -> None:
         vars(self).update(vars(folder))
-        self.first_step = first_step
+        self.first = label_of(first_step)
 
-    def write(self, name: str, content: bytes | dict[str, Any]) -> None:
-        if isinstance(content, dict) and content["progress"]["step"] >= self.first_step:
-            super().write(f"{name}.unfinished", b"half of it")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().write(name, content)
+    @contextmanager
+    def create(self, name: str) -> Iterator[Hashed]:
+        with super().create(name) as stream:
+            if name.startswith("step-") and name >= self.first:
+                stream.write(b"half of it")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            yield stream

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from workloads.exits import WorkloadError
 from workloads.rendezvous import connect, open_store, select_interface
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ PATIENCE_S = 1800.0
 """A collective that takes longer is a failure (ray.train.torch.TorchConfig, 2.60: timeout_s)."""
 MARGIN_S, MARGIN_SHARE = 300.0, 0.1
 """A run ends this long before its nodes are reclaimed: five minutes, or a tenth of a short run's time."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,23 @@ class Place:
         values: list[Any] = [None] * self.world
         dist.all_gather_object(values, value)
         return values
+
+    def together(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns on this rank. A WorkloadError of any rank (its node has no data) is one of all.
+
+        No rank may wait for one that has left.
+        """
+        found, broken = None, ""
+        try:
+            found = call()
+        except WorkloadError as error:
+            broken = str(error)
+        errors = [(rank, text) for rank, text in enumerate(self.gather(broken)) if text]
+        if found is None or errors:
+            rank, text = errors[0]
+            alone = f"rank {rank} on {self.gather(socket.gethostname())[rank]}: " if len(errors) < self.world else ""
+            raise WorkloadError(alone + text)
+        return found
 
     def differing(self, checksums: torch.Tensor) -> list[int]:
         """Return the indexes of the integers that differ between ranks."""

@@ -33,6 +33,8 @@ class TrainView(ProgressView):
         match event["kind"]:
             case "phase":
                 self.say("starting the workers")
+            case "skipped":
+                self.note(f"checkpoint {event['checkpoint']} is skipped: {event['why']}")
             case "plan":
                 self.begin(event["steps"], event["step"])
                 resumed = f", from {_where(event)}" if event["step"] else ""
@@ -86,6 +88,7 @@ def lines(result: Result) -> list[tuple[str, str]]:
     if (survival := result.survival) and (survival.failures or survival.preemptions):
         lost = f"{survival.lost_steps} steps lost"
         found.append(("survived", f"{survival.failures} failures, {survival.preemptions} preemptions, {lost}"))
+    found += [("skipped", f"checkpoint {label}: {why}") for label, why in (result.skipped or {}).items()]
     found.append(("checkpoints", f"{result.spec.checkpoint_dir}/{result.spec.name}"))
     return found
 

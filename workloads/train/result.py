@@ -158,8 +158,9 @@ class Outcome(Part):
 
     `loss` and `accuracy` are the last ones, `evaluation` all figures of the last evaluation. `steps` is the planned end
     of the run and `step` its actual end. `resumed_at` is the step that the run resumed from, `resumed_from` the epochs
-    that were done by then. `stopped` is why the run ended early and can be resumed. `gradients_equal` counts the steps
-    whose gradients were equal on all ranks (None: not compared).
+    that were done by then, `skipped` the newer checkpoints that could not be used, each with the reason. `stopped` is
+    why the run ended early and can be resumed. `gradients_equal` counts the steps whose gradients were equal on all
+    ranks (None: not compared).
     """
 
     world: int | None = None
@@ -170,6 +171,7 @@ class Outcome(Part):
     epoch_steps: int | None = None
     resumed_at: int | None = None
     resumed_from: int | None = None
+    skipped: dict[str, str] | None = None
     stopped: str | None = None
     parameters: int | None = None
     loss: float | None = None

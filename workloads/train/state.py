@@ -74,9 +74,16 @@ class TrainState:
         device = next(self.model.parameters()).device
         return torch.stack([check.to(device) for check in checks]).all()
 
-    def snapshot(self, seed: int, batch: int) -> dict[str, Any]:
-        """Return a copy in main memory that training no longer changes. Synchronizes the device once."""
-        copied: dict[str, Any] = tree_map(_copied, self.parts())
+    def snapshot(self, seed: int, batch: int, whole: bool = True) -> dict[str, Any]:
+        """Return a copy in main memory that training no longer changes. Synchronizes the device once.
+
+        Without `whole`, it lacks the buffers: the running statistics of batch norms differ between ranks, and DDP uses
+        rank 0's. Everything else is equal on all ranks, bit for bit, because the reduced gradients are.
+        """
+        parts = self.parts()
+        if not whole:
+            parts["model"] = {name: parts["model"][name] for name, _ in self.model.named_parameters()}
+        copied: dict[str, Any] = tree_map(_copied, parts)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         progress = vars(self.progress) | {

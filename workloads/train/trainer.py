@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from workloads.exits import Exit, WorkloadError
 from workloads.results import emit
-from workloads.train import journal, task
-from workloads.train.checkpoints import Folder, Writer
+from workloads.train import journal, shards, task
+from workloads.train.checkpoints import Folder, label_of
 from workloads.train.data.source import Batch, Share
 from workloads.train.faults import Faults
 from workloads.train.figures import Measurement, RankTimes, fields, metrics
@@ -30,6 +30,7 @@ from workloads.train.journal import Attempt, Journal, Span
 from workloads.train.options import REQUEST, ConvNeXtOptions, RunOptions
 from workloads.train.place import Leave, Place, Watch, in_ray_train
 from workloads.train.result import Communication, Record, Worker
+from workloads.train.shards import Found, Writer
 from workloads.train.state import Timer, TrainState, measure, seed_everything
 from workloads.train.task import Task
 from workloads.train.timeline import Clock
@@ -57,31 +58,32 @@ def train(spec: RunOptions, place: Place, driver: float) -> Record:
     if place.device.type == "cpu":
         torch.set_num_threads(1)  # a worker has one CPU; a thread pool for each would oversubscribe it
     clock = Clock(submitted=spec.submitted, driver=driver, worker=time.time())
-    run, broken = None, ""
     try:
-        run = Run(spec, place, clock)
+        folder = place.together(lambda: open_folder(spec, place))
+        found = shards.newest(folder, place.gather)
+        run = place.together(lambda: Run(spec, place, clock, folder, found))
     except WorkloadError as error:
-        broken = str(error)
-    # An error on one rank (a node without the data) ends all ranks: none may wait for one that has left.
-    texts, steps = zip(*place.gather((broken, run.first_step if run else 0)), strict=True)
-    errors = [(rank, text) for rank, text in enumerate(texts) if text]
-    if run is None or errors:
-        rank, text = errors[0]
-        alone = f"rank {rank} on {place.gather(socket.gethostname())[rank]}: " if len(errors) < place.world else ""
-        return Record(error=alone + text, code=Exit.ERROR)
-    if len(set(steps)) > 1:
-        apart = f"ranks found checkpoints at different steps in {spec.checkpoint_dir}"
-        return Record(error=f"{apart}: name a folder that all nodes share by --checkpoint-dir", code=Exit.ERROR)
+        return Record(error=str(error), code=Exit.ERROR)
     try:
         run.build()
         run.go()
-        found = run.record()
-        place.report(metrics(found))
-        return found
+        record = run.record()
+        place.report(metrics(record))
+        return record
     except WorkloadError as error:
         # Other ranks may wait for this one, so it must end as well. The next start reads the journal.
         journal.doom(run.folder, spec.submitted, str(error))
         raise
+
+
+def open_folder(spec: RunOptions, place: Place) -> Folder:
+    """Return the run's folder. WorkloadError if it is not writable, or if this job cannot continue."""
+    folder = Folder(spec.checkpoint_dir, spec.name)
+    if place.rank == 0:
+        folder.check_writable()
+    if (doomed := journal.doomed(folder, spec.submitted)) is not None:
+        raise WorkloadError(doomed)
+    return folder
 
 
 class Run:
@@ -90,14 +92,9 @@ class Run:
     The constructor does not communicate, so a single rank may fail in it. `build` and all later methods are collective.
     """
 
-    def __init__(self, spec: RunOptions, place: Place, clock: Clock) -> None:
-        self.spec, self.place, self.clock = spec, place, clock
+    def __init__(self, spec: RunOptions, place: Place, clock: Clock, folder: Folder, found: Found) -> None:
+        self.spec, self.place, self.clock, self.skipped = spec, place, clock, found.skipped
         device, batch = place.device, spec.global_batch
-        folder = Folder(spec.checkpoint_dir, spec.name)
-        if place.rank == 0:
-            folder.check_writable()
-        if (doomed := journal.doomed(folder, clock.submitted)) is not None:
-            raise WorkloadError(doomed)
         self.faults = Faults(spec.inject_fault, place.rank, folder)
         self.folder = self.faults.folder
         if batch < place.world:
@@ -114,13 +111,12 @@ class Run:
         seed_everything(spec.seed, 0, 0)  # the same weights on every rank
         self.model = self.task.model(device)
         self.state = TrainState(self.model, spec.ema)
-        found = folder.checkpoints()
-        self.saved = folder.load(found[-1]) if found else None
+        self.saved = found.state
         if self.saved is not None:
             self.state.load_model(self.saved, spec.seed, batch)
         self.progress = self.state.progress
         self.first_step = self.progress.step
-        self.resumed_at = self.first_step if found else None
+        self.resumed_at = None if found.state is None else self.first_step
         self.share = Share(place.rank, place.world, self.first_step, self.steps, batch, spec.seed)
         # Weight of this rank by its rows, because DDP computes the plain mean over ranks.
         self.weight = self.share.local * place.world / batch
@@ -133,13 +129,15 @@ class Run:
         self.leaving: Leave | None = None
         self.unwritten = False
         self.timer = Timer(device)
-        self.writer = Writer(self.folder, spec.name, spec.keep)
         self.watch = Watch(place, clock.submitted, spec.max_run, spec.name)
         attempt = Attempt(clock.submitted, clock.worker, place.world, self.first_step, time.time())
         self.journal = Journal(folder, attempt) if place.rank == 0 else None
 
     def build(self) -> None:
-        """Wrap the model, and create what needs the wrapped model."""
+        """Wrap the model, and create what needs the wrapped model or other ranks."""
+        # Its own group: a thread uses it, while training uses the other one, which has no CPU backend with NCCL.
+        group = dist.new_group(backend="gloo") if dist.is_initialized() else None
+        self.writer = Writer(self.folder, self.spec.name, self.spec.keep, group, self.skipped)
         self.wrapped = self.task.prepare(self.model, self.place.device)
         self.state.optimizer = self.task.optimizer(self.model)
         self.state.schedule = self.task.schedule(self.state.optimizer, self.epoch_steps)
@@ -154,6 +152,8 @@ class Run:
         if self.place.rank == 0:
             epochs = self.steps // self.epoch_steps
             done, world = len(self.progress.history), self.place.world
+            for label, why in self.skipped.items():
+                emit("skipped", checkpoint=label, why=why)
             emit("plan", steps=self.steps, step=self.first_step, epochs=epochs, done=done, workers=world)
         if self.first_step < self.steps:
             self._pass_without_update()
@@ -174,7 +174,7 @@ class Run:
     def _step(self, step: int) -> None:
         """Train on one batch."""
         began = time.perf_counter()
-        self.faults.before_step(step)
+        self.faults.before_step(step, self.writer.wait)
         batch = next(self.batches)
         wait_s = time.perf_counter() - began
         seed_everything(self.spec.seed, step, self.place.rank)
@@ -217,10 +217,8 @@ class Run:
 
     def _label(self, step: int) -> str | None:
         """Return the name of the checkpoint that is due after `step` steps, or None."""
-        if step % self.epoch_steps == 0:
-            return f"epoch-{step // self.epoch_steps:04}"
-        every = self.spec.checkpoint_every
-        return f"step-{step:09}" if step == self.steps or (every and step % every == 0) else None
+        every = self.spec.checkpoint_every or self.epoch_steps
+        return label_of(step) if step == self.steps or step % self.epoch_steps == 0 or step % every == 0 else None
 
     def _look(self, step: int) -> None:
         """Sum the losses over ranks and agree how to continue: the only place where ranks wait for their devices."""
@@ -250,7 +248,7 @@ class Run:
             self._end_epoch(step)
         self.leaving = self.watch.leave(time_is_up, ask) if step < self.steps else None
         if label is None and self.leaving is not None:
-            label = f"step-{step:09}"
+            label = label_of(step)
         if label is not None:
             self._checkpoint(label)
 
@@ -273,13 +271,13 @@ class Run:
             emit("epoch", **row)
 
     def _checkpoint(self, label: str) -> None:
-        """Copy the state and continue; a thread writes the copy."""
+        """Copy the state and continue; a thread writes this rank's share of the copy."""
         with self.timer.pause("checkpoint"):
-            if self.place.rank == 0:
-                self.writer.save(label, self.state.snapshot(self.spec.seed, self.spec.global_batch))
+            copied = self.state.snapshot(self.spec.seed, self.spec.global_batch, whole=self.place.rank == 0)
+            self.writer.save(label, copied)
 
     def _end(self) -> None:
-        """Wait for the checkpoint, and share the error of the rank that writes."""
+        """Wait for the checkpoint, and share the error of a rank that could not write it."""
         with self.timer.pause("checkpoint"):
             self.writer.wait()
         unwritten = [text for text in self.place.gather(self.writer.error) if text]
@@ -356,6 +354,7 @@ class Run:
             epoch_steps=self.epoch_steps,
             resumed_at=resumed,
             resumed_from=resumed // self.epoch_steps if resumed is not None else None,
+            skipped=self.skipped or None,
             stopped=self.leaving.reason if self.leaving else None,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             accuracy=evaluation.get("accuracy"),
@@ -379,9 +378,9 @@ class Run:
         what = f"the loss is {loss}" if loss - loss != 0 else "weights or the optimizer's state are NaN or infinite"
         where = f"in steps {step - steps} … {step - 1}"
         self.writer.wait()  # the last one may still be written
-        good = self.folder.checkpoints()
+        good = self.writer.good()
         rest = (
-            f"the last good checkpoint is {good[-1]}: continue with --resume {self.spec.name} and other settings"
+            f"the last good checkpoint is {good}: continue with --resume {self.spec.name} and other settings"
             if good
             else "no checkpoint was written yet: start again"
         )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.workloads.conftest import Cluster, write_outputs
+from tests.workloads.conftest import Cluster, wait_until_free, write_outputs
 from workloads.client.api import Api
 from workloads.client.run import attend, new_id, submit
 from workloads.client.view import View
@@ -168,8 +167,8 @@ def test_training_reaches_its_accuracy(cluster: Cluster) -> None:
     assert result["accuracy"] >= 0.97
     assert (result["world"], result["resumed_from"]) == (2, None)
     assert [row["epoch"] for row in result["epochs"]] == list(range(1, 9))
-    kept = sorted(path.name for path in (cluster.storage / "train" / "digits").glob("epoch-*"))
-    assert kept == ["epoch-0007", "epoch-0008"]
+    kept = sorted(path.name for path in (cluster.storage / "train" / "digits").glob("step-*"))
+    assert kept == [f"step-{epoch * result['epoch_steps']:09}" for epoch in (7, 8)]
 
 
 def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
@@ -226,16 +225,3 @@ def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: Result) -
     assert len(searched) > 20
     for file in searched:
         assert cluster.token not in file.read_text(errors="replace"), file
-
-
-def wait_until_free(cluster: Cluster) -> None:
-    """Wait until no actor is alive and the CPUs are free."""
-    api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
-    deadline = time.monotonic() + 150
-    while True:
-        actors = api.call("/api/v0/actors")["data"]["result"]["result"]
-        alive = [actor for actor in actors if actor["class_name"] == "Rank" and actor["state"] != "DEAD"]
-        if not alive:
-            return
-        assert time.monotonic() < deadline, alive
-        time.sleep(0.3)

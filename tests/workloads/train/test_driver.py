@@ -12,7 +12,7 @@ from tests.workloads.train.train_ranks import specification
 from tests.workloads.train.training import measured, rank, record
 from workloads.exits import Exit, WorkloadError
 from workloads.results import parse
-from workloads.train import driver, faults, journal
+from workloads.train import driver, faults, journal, shards
 from workloads.train.checkpoints import Folder
 from workloads.train.result import Failure
 
@@ -42,9 +42,17 @@ def test_an_unwritable_folder_and_an_unknown_fault_fail_before_workers_start(tmp
     assert faults.parse("nan:3") == ("nan", 3)
 
 
+def test_an_image_that_lacks_what_the_trainer_calls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.check_image()
+    monkeypatch.setattr(driver, "DistributedDataParallel", lambda: None)
+    monkeypatch.delattr("ray.train.get_preemption_info")
+    with pytest.raises(WorkloadError, match=r"torch 2\..* use 2\.13 or newer\) and Ray 2\..*2\.58 or newer.*ray.image"):
+        driver.train(specification(tmp_path, "old"), 0.0)
+
+
 def test_a_run_starts_once_and_resumes_only_after_its_start(tmp_path: Path) -> None:
     spec = specification(tmp_path, "once")
-    Folder(str(tmp_path), "once").save("step-000000003", {"progress": {"step": 3}}, keep=2)
+    shards.save(Folder(str(tmp_path), "once"), "step-000000003", {"progress": {"step": 3}}, keep=2)
     with pytest.raises(WorkloadError, match="--resume once"):
         driver.train(spec, 0.0)
     with pytest.raises(WorkloadError, match="--name other"):

@@ -13,7 +13,7 @@ import torch
 
 from tests.workloads.train.train_ranks import record, run, specification
 from workloads.exits import Exit
-from workloads.train import journal
+from workloads.train import journal, shards
 from workloads.train.checkpoints import Folder
 from workloads.train.result import Record
 
@@ -34,7 +34,7 @@ def whole(storage: Path) -> Record:
 
 def saved(storage: Path, name: str) -> dict[str, Any]:
     folder = Folder(str(storage), name)
-    return folder.load(folder.checkpoints()[-1])
+    return shards.load(folder, folder.checkpoints()[-1])
 
 
 def losses(run: Record) -> list[tuple[int, float]]:
@@ -181,6 +181,6 @@ def test_epochs_end_with_an_evaluation_and_a_checkpoint_of_their_own(tmp_path: P
     assert all(0 <= row["accuracy"] <= 1 and row["images"] == 7 * 12 for row in ended.epochs)
     assert ended.evaluation == {"accuracy": ended.epochs[-1]["accuracy"]}
     assert ended.accuracy == ended.epochs[-1]["accuracy"]
-    assert Folder(str(tmp_path), "epochs").checkpoints() == ["epoch-0001", "epoch-0002"]
+    assert Folder(str(tmp_path), "epochs").checkpoints() == ["step-000000007", "step-000000014"]
     more = record(spec.model_copy(update={"epochs": 3}), 2)
     assert (more.resumed_at, more.resumed_from, more.step) == (14, 2, 21)

@@ -1,4 +1,4 @@
-"""Tiny ConvNeXt on a real cluster: a killed worker and a killed driver."""
+"""Tiny ConvNeXt on a real cluster: a killed worker, a killed driver and a damaged checkpoint."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import psutil
 
-from tests.workloads.conftest import Cluster
+from tests.workloads.conftest import Cluster, wait_until_free
 from workloads.exits import Exit
-from workloads.train.checkpoints import Folder
+from workloads.train.checkpoints import Folder, label_of
 
 SETTINGS = ("look_every=5", "probe=0", "compile=off", "check_gradients=true")
 LENGTH = ("--global-batch", "16", "--checkpoint-every", "5", *(part for text in SETTINGS for part in ("--set", text)))
 
 
-def test_a_run_continues_after_a_killed_worker_and_a_killed_driver(cluster: Cluster) -> None:
+def test_a_run_continues_after_a_killed_worker_a_killed_driver_and_a_damaged_checkpoint(cluster: Cluster) -> None:
     """test_surviving.py compares every bit with an uninterrupted run."""
     arguments = ["--name", "cn-killed", "--workers", "2", "--steps", "30", *LENGTH, "--inject-fault", "kill:1:8"]
     process = subprocess.Popen(
@@ -34,16 +34,19 @@ def test_a_run_continues_after_a_killed_worker_and_a_killed_driver(cluster: Clus
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    killed_at = checkpoints(cluster, "cn-killed")[-1]
     for driver in drivers("cn-killed"):
         driver.kill()
     said, complained = process.communicate(timeout=400)
     assert process.returncode != 0, said + complained
     assert "continuing from the last checkpoint" in complained
 
+    wait_until_free(cluster, "RayTrainWorker")  # which may still write a checkpoint
+    *_, good, newest = checkpoints(cluster, "cn-killed")
+    shard = cluster.storage / "train" / "cn-killed" / label_of(newest) / "__1_0.distcp"
+    shard.write_bytes(shard.read_bytes()[:-1])
     rest = train(cluster, "--resume", "cn-killed", "--workers", "2", "--steps", "30")
-    assert killed_at <= rest["resumed_at"] < 30
-    assert rest["resumed_at"] % 5 == 0
+    assert rest["resumed_at"] == good
+    assert [*rest["skipped"]][-1] == label_of(newest)
     assert (rest["world"], rest["step"], rest["stopped"]) == (2, 30, None)
     assert rest["gradients_equal"] > 0
     # The pool of images is soon known by heart.
@@ -52,8 +55,8 @@ def test_a_run_continues_after_a_killed_worker_and_a_killed_driver(cluster: Clus
     assert checkpoints(cluster, "cn-killed") == [25, 30]
     survival = rest["survival"]
     assert (survival["attempts"], survival["jobs"], survival["failures"], survival["preemptions"]) == (3, 2, 1, 0)
-    # Those after the checkpoint: of the worker (step 8 of 5), and of the driver.
-    assert survival["lost_steps"] <= 3 + 5
+    # Those after the checkpoint: of the worker (step 8 of 5), of the driver, and those of the damaged one.
+    assert survival["lost_steps"] <= 3 + 5 + 5
     assert survival["mttr_s"] > 0
 
 
