@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any, cast
 
 import ray
+import ray.train
 from ray.train import RunConfig, ScalingConfig
 from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.config import FailureConfig  # ray.train.FailureConfig is typed as version 1
@@ -62,6 +63,7 @@ def main(text: str) -> int:
 
 def train(spec: RunOptions, began: float) -> Record:
     """Run Ray Train, repeat it after every preemption that left a checkpoint, and return the record of the run."""
+    check_image()
     folder = Folder(spec.checkpoint_dir, spec.name)
     folder.check_writable()
     if spec.inject_fault:
@@ -92,6 +94,15 @@ def train(spec: RunOptions, began: float) -> Record:
             return record
         journal.write_failure(folder, True, {})
         emit("preempted", reason=record.stopped, step=record.step)
+
+
+def check_image() -> None:
+    """Raise WorkloadError if the image's Ray lacks what the trainer calls. `task.parallel` checks torch."""
+    if not hasattr(ray.train, "get_preemption_info"):
+        raise WorkloadError(
+            f"the image of the Ray nodes is too old to train: Ray {ray.__version__} has no"
+            " ray.train.get_preemption_info; set ray.image to one with Ray 2.58 or newer"
+        )
 
 
 def fit(spec: RunOptions, began: float) -> Record:

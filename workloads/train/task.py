@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from workloads.exits import WorkloadError
 from workloads.train.data.source import Batch, Source
 from workloads.train.options import RunOptions
 
@@ -60,6 +62,11 @@ def parallel(model: nn.Module, device: torch.device, **options: Any) -> nn.Modul
     """Return the model in DistributedDataParallel with these options, or as it is if there is no process group."""
     if not dist.is_initialized():
         return model
+    if unknown := options.keys() - inspect.signature(DistributedDataParallel).parameters:
+        raise WorkloadError(
+            f"the image of the Ray nodes is too old to train: the DDP of torch {torch.__version__} has no"
+            f" {', '.join(sorted(unknown))}; set ray.image to one with torch 2.13 or newer"
+        )
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None, **options)
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic_core import to_json
 
 from tests.workloads.train.train_ranks import specification
 from tests.workloads.train.training import measured, rank, record
 from workloads.exits import Exit, WorkloadError
 from workloads.results import parse
-from workloads.train import driver, faults, journal, shards
+from workloads.train import driver, faults, journal, shards, task
 from workloads.train.checkpoints import Folder
 from workloads.train.result import Failure
 
@@ -44,10 +45,16 @@ def test_an_unwritable_folder_and_an_unknown_fault_fail_before_workers_start(tmp
 
 def test_an_image_that_lacks_what_the_trainer_calls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.check_image()
-    monkeypatch.setattr(driver, "DistributedDataParallel", lambda: None)
     monkeypatch.delattr("ray.train.get_preemption_info")
-    with pytest.raises(WorkloadError, match=r"torch 2\..* use 2\.13 or newer\) and Ray 2\..*2\.58 or newer.*ray.image"):
+    with pytest.raises(WorkloadError, match="Ray 2.60.0 has no ray.train.get_preemption_info; set ray.image"):
         driver.train(specification(tmp_path, "old"), 0.0)
+
+
+def test_a_torch_without_an_option_of_ddp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "DistributedDataParallel", lambda _model, device_ids: None)
+    monkeypatch.setattr(task.dist, "is_initialized", lambda: True)
+    with pytest.raises(WorkloadError, match="has no forward_sync_buffers; set ray.image"):
+        task.parallel(torch.nn.Linear(1, 1), torch.device("cpu"), forward_sync_buffers=False)
 
 
 def test_a_run_starts_once_and_resumes_only_after_its_start(tmp_path: Path) -> None:
