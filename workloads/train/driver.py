@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, cast
 
 import ray
@@ -45,8 +46,9 @@ def main(text: str) -> int:
     except WorkloadError as error:
         code, reason = error.code, str(error)
     except TrainingFailedError as error:
-        code, reason = Exit.ERROR, f"training failed: {last_line(error)}"
-        reason = journal.doomed(Folder(spec.checkpoint_dir, spec.name), spec.submitted) or reason
+        folder = Folder(spec.checkpoint_dir, spec.name)
+        reason = journal.doomed(folder, spec.submitted) or f"training failed: {last_line(error)}"
+        code, reason = Exit.ERROR, "; ".join(filter(None, (reason, journal.dumped(folder, spec))))
     result = Result(
         started=began,
         finished=time.time(),
@@ -87,6 +89,8 @@ def train(spec: RunOptions, began: float) -> Record:
         raise WorkloadError(
             f"{spec.workers} workers require a {kind} each, and the cluster has {slots}: use --workers {slots}"
         )
+    if spec.use_gpu and folder.local:
+        folder.filesystem.create_dir(f"{folder.path}/{Path(spec.dumps).parent}", recursive=True)  # torch does not
     emit("phase", name="workers")
     while True:
         record = fit(spec, began)
@@ -117,7 +121,7 @@ def fit(spec: RunOptions, began: float) -> Record:
             # controller_failure_limit: by default, Ray repeats a start that exceeded --wait forever.
             # Preemptions are counted separately, and not limited.
             failure_config=FailureConfig(max_failures=spec.max_failures, controller_failure_limit=0),
-            callbacks=cast(Any, [Failures(spec.checkpoint_dir, spec.name)]),  # typed as version 1's
+            callbacks=cast(Any, [Failures(spec)]),  # typed as version 1's
         ),
     )
     # return_value, not metrics: Ray fills metrics from checkpoints only.
@@ -144,16 +148,19 @@ class Trainer(DataParallelTrainer):
 class Failures(UserCallback):
     """Writes failures of attempts to the run's journal, in the process of Ray Train's controller."""
 
-    def __init__(self, storage: str, name: str) -> None:
-        self.storage, self.name = storage, name
+    def __init__(self, spec: RunOptions) -> None:
+        self.spec = spec
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         """Record one line of each rank's error. The errors carry whether nodes were preempted."""
         del run_context
         preemption = any(getattr(error, "preempted", False) for error in worker_exceptions.values())
         errors = {rank: (str(error).strip().splitlines() or [""])[-1] for rank, error in worker_exceptions.items()}
-        journal.write_failure(Folder(self.storage, self.name), preemption, errors)
+        folder = Folder(self.spec.checkpoint_dir, self.spec.name)
+        journal.write_failure(folder, preemption, errors)
         emit("failure", preemption=preemption, ranks=sorted(worker_exceptions))
+        if dumped := journal.dumped(folder, self.spec):
+            emit("note", text=dumped)
 
 
 def survived(spec: RunOptions) -> dict[str, Any]:

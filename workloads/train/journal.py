@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from workloads.exits import WorkloadError
 from workloads.results import loads
 from workloads.train.checkpoints import Folder
+from workloads.train.options import RunOptions
 from workloads.train.result import Failure, Goodput, Survival
 
 PLACE = "journal"
@@ -78,6 +79,13 @@ class Journal:
             self.pending = self.pool.submit(write, self.folder, "attempt", self.attempt.worker, to_json(self.attempt))
         if now and self.pending is not None:
             self.pending.result()
+
+
+def dumped(folder: Folder, spec: RunOptions) -> str:
+    """Return where this job's flight recorder dumps are. Empty if there are none."""
+    directory, _, prefix = spec.dumps.partition("/")
+    ranks = sorted((name.removeprefix(prefix) for name in folder.names(directory) if name.startswith(prefix)), key=len)
+    return f"flight recorder dumps of ranks {', '.join(ranks)}: {folder.shown}/{directory}" if ranks else ""
 
 
 def write(folder: Folder, kind: str, when: float, content: bytes) -> None:

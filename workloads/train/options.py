@@ -40,6 +40,10 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     max_run: float | None = Field(
         None, gt=0, description="Hours until the nodes are reclaimed: stop with a checkpoint shortly before."
     )
+    log: Literal["tensorboard"] | None = Field(
+        None, description="Write TensorBoard files of the curves to the run's folder."
+    )
+    profile: bool = Field(False, description="Write a trace of five steps after the warm-up to the run's folder.")
     wait: float = Field(1800, ge=1, description="Seconds to wait for the workers.")
     inject_fault: Annotated[str | None, option(show=False)] = Field(None, description="See workloads/train/faults.py.")
 
@@ -60,6 +64,11 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     use_gpu: Hidden[bool] = Field(False, description="Set from the stack: a GPU per worker.")
     elastic: Hidden[bool] = Field(False, description="Set from the stack: an autoscaler may add nodes.")
     submitted: Hidden[float] = Field(0.0, description="Set at submission: seconds since 1970.")
+
+    @property
+    def dumps(self) -> str:
+        """Prefix of this job's dumps of NCCL's flight recorder in the run's folder. torch appends the rank."""
+        return f"flight-recorder/{self.submitted:.0f}-rank-"
 
 
 class DigitsOptions(RunOptions):

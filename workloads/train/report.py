@@ -33,8 +33,8 @@ class TrainView(ProgressView):
         match event["kind"]:
             case "phase":
                 self.say("starting the workers")
-            case "skipped":
-                self.note(f"checkpoint {event['checkpoint']} is skipped: {event['why']}")
+            case "note":
+                self.note(event["text"])
             case "plan":
                 self.begin(event["steps"], event["step"])
                 resumed = f", from {_where(event)}" if event["step"] else ""

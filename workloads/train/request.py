@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from infra.outputs import Outputs
 from workloads.client.run import new_id
 from workloads.exits import WorkloadError
+from workloads.train.logs import forwarded
 from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, RunOptions, Single
 from workloads.train.result import Result
 
@@ -35,6 +36,11 @@ def resolve(outputs: Outputs, options: R) -> R:
     if not options.checkpoint_dir and outputs.storage is None:
         raise WorkloadError("the stack has no storage that all nodes share: name a path or URI by --checkpoint-dir")
     storage = options.checkpoint_dir or f"{outputs.storage.path if outputs.storage else ''}/train"
+    if options.log and "://" in storage:
+        raise WorkloadError(
+            f"--log {options.log} with --checkpoint-dir {storage}: TensorBoard files grow, and object stores cannot"
+            " append; name a mounted folder by --checkpoint-dir"
+        )
     decided = {
         "name": name,
         "workers": workers,
@@ -113,7 +119,7 @@ def single(file: Path, options: ConvNeXtOptions) -> Single:
 
 def environment(options: RunOptions, outputs: Outputs) -> dict[str, str]:
     """Return the job's variables."""
-    variables = {
+    variables = forwarded() | {
         # Ray's default is 60 s. Scaling from zero takes minutes, and so does a first import of torch.
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(options.wait),
         # By default, Ray polls its workers every 2 s, and each report waits for the poll.
@@ -122,6 +128,10 @@ def environment(options: RunOptions, outputs: Outputs) -> dict[str, str]:
     if options.use_gpu:
         # `observe` reports ranks that wait for each other, without ending them: a slow checkpoint is not a hang.
         variables |= {"RAY_TRAIN_ENABLE_NCCL_HANG_DETECTOR": "1", "RAY_TRAIN_NCCL_RAS_ACTION": "observe"}
+        # The flight recorder's names that torch 2.13 and 2.15 read (pytorch: c10d/FlightRecorder.hpp, 2.15.0).
+        variables |= {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+        if "://" not in options.checkpoint_dir:
+            variables["TORCH_FR_DUMP_TEMP_FILE"] = f"{options.checkpoint_dir}/{options.name}/{options.dumps}"
     if outputs.target == "local":
         # Nodes on one machine are never preempted.
         variables["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"

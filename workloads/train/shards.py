@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemBase
+from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
 
 from workloads.exits import WorkloadError, last_line
@@ -103,7 +103,7 @@ class Metadata(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint's metadata")
 
 
-class Reader(dcp.FileSystemReader):
+class Reader(FileSystemReader):
     """DCP's reader, on a folder."""
 
     def __init__(self, storage: Storage) -> None:
@@ -129,13 +129,13 @@ def save(
     rank = dist.get_rank(group) if group is not None else 0
     storage = Storage(folder, label, first=rank == 0)
     # `create` waits for the disk; nothing is on a GPU any more.
-    writer = dcp.FileSystemWriter(label, sync_files=False, per_thread_copy_ahead=0)
+    writer = FileSystemWriter(label, sync_files=False, per_thread_copy_ahead=0)
     # A text as path: DCP's metadata has it.
     writer.fs, writer.path = storage, label  # type: ignore[assignment]  # typed as what the constructor chose
     found, structure = tree_flatten_with_path(state)
     tensors = {keystr(path): leaf for path, leaf in found if isinstance(leaf, torch.Tensor)}
     try:
-        dcp.save(
+        state_dict_saver.save(
             tensors,
             storage_writer=writer,
             planner=DefaultSavePlanner(**FLAT),
@@ -169,7 +169,7 @@ def load(folder: Folder, label: str) -> dict[str, Any]:
         ]
         tensors = {name: leaf for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
         reader = Reader(Storage(folder, label, card))
-        dcp.load(tensors, storage_reader=reader, planner=DefaultLoadPlanner(**FLAT), no_dist=True)
+        state_dict_loader.load(tensors, storage_reader=reader, planner=DefaultLoadPlanner(**FLAT), no_dist=True)
     except DamagedError:
         raise
     except CheckpointException as error:

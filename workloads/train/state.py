@@ -1,4 +1,4 @@
-"""State of a run: everything that it needs to resume as if it had never stopped, and the timing of its steps.
+"""State of a run: everything that it needs to resume as if it had never stopped, and timing and trace of its steps.
 
 The generators of random numbers (Python, NumPy, torch, CUDA) are seeded before every step by (seed, step, rank), and
 the order of the data is a function of (seed, step). The step therefore replaces the state of both.
@@ -7,10 +7,12 @@ the order of the data is a function of (seed, step). The step therefore replaces
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,12 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils._pytree import tree_leaves, tree_map
 
 from workloads.exits import WorkloadError
+from workloads.results import emit
+from workloads.train.checkpoints import Folder
 from workloads.train.figures import communication
 from workloads.train.place import Place
 from workloads.train.result import Communication
@@ -163,6 +168,44 @@ class Timer:
         event = make(enable_timing=True)
         event.record()
         return event
+
+
+class Trace:
+    """Trace of `TRACED` steps of this rank after `skipped` ones, in Chrome's format, by torch.profiler.
+
+    No figure may include the `AFFECTED` steps: the profiler prepares in the first, and ranks wait for this one in the
+    step after it has written the trace.
+    """
+
+    TRACED, AFFECTED = 5, 7
+
+    def __init__(self, folder: Folder, device: torch.device, first_step: int, skipped: int) -> None:
+        self.folder, self.written = folder, False
+        self.name = f"traces/step-{first_step + skipped + 1:09}-rank-0.json.gz"
+        self.profiler = profile(
+            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])],
+            schedule=schedule(wait=skipped, warmup=1, active=self.TRACED, repeat=1),
+            on_trace_ready=self._write,
+        )
+        self.profiler.start()
+
+    def step(self) -> None:
+        """End a step."""
+        self.profiler.step()
+
+    def close(self) -> None:
+        """End the trace. If the run was too short for it, report that."""
+        self.profiler.stop()
+        if not self.written:
+            emit("note", text="no trace: the run ended in its warm-up")
+
+    def _write(self, profiler: profile) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "trace.json.gz")
+            profiler.export_chrome_trace(str(file))
+            self.folder.write(self.name, file.read_bytes())
+        self.written = True
+        emit("note", text=f"trace of rank 0: {self.folder.shown}/{self.name}")
 
 
 def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Communication | None:

@@ -27,11 +27,12 @@ from workloads.train.data.source import Batch, Share
 from workloads.train.faults import Faults
 from workloads.train.figures import Measurement, RankTimes, fields, metrics
 from workloads.train.journal import Attempt, Journal, Span
+from workloads.train.logs import Logs
 from workloads.train.options import REQUEST, ConvNeXtOptions, RunOptions
 from workloads.train.place import Leave, Place, Watch, in_ray_train
 from workloads.train.result import Communication, Record, Worker
 from workloads.train.shards import Found, Writer
-from workloads.train.state import Timer, TrainState, measure, seed_everything
+from workloads.train.state import Timer, Trace, TrainState, measure, seed_everything
 from workloads.train.task import Task
 from workloads.train.timeline import Clock
 
@@ -132,11 +133,14 @@ class Run:
         self.watch = Watch(place, clock.submitted, spec.max_run, spec.name)
         attempt = Attempt(clock.submitted, clock.worker, place.world, self.first_step, time.time())
         self.journal = Journal(folder, attempt) if place.rank == 0 else None
+        self.logs = Logs(spec, folder.path if place.rank == 0 else None)
+        self.warm_up = spec.warm_up + (Trace.AFFECTED if spec.profile else 0)
+        self.trace: Trace | None = None
 
     def build(self) -> None:
         """Wrap the model, and create what needs the wrapped model or other ranks."""
         # Its own group: a thread uses it, while training uses the other one, which has no CPU backend with NCCL.
-        group = dist.new_group(backend="gloo") if dist.is_initialized() else None
+        group: Any = dist.new_group(backend="gloo") if dist.is_initialized() else None
         self.writer = Writer(self.folder, self.spec.name, self.spec.keep, group, self.skipped)
         self.wrapped = self.task.prepare(self.model, self.place.device)
         self.state.optimizer = self.task.optimizer(self.model)
@@ -153,12 +157,14 @@ class Run:
             epochs = self.steps // self.epoch_steps
             done, world = len(self.progress.history), self.place.world
             for label, why in self.skipped.items():
-                emit("skipped", checkpoint=label, why=why)
+                emit("note", text=f"checkpoint {label} is skipped: {why}")
             emit("plan", steps=self.steps, step=self.first_step, epochs=epochs, done=done, workers=world)
         if self.first_step < self.steps:
             self._pass_without_update()
         self._note()
         self.wrapped.train()
+        if self.spec.profile and self.place.rank == 0:
+            self.trace = Trace(self.folder, self.place.device, self.first_step, self.spec.warm_up)
         self.timer.start()
         for step in range(self.first_step, self.steps):
             self._step(step)
@@ -189,6 +195,8 @@ class Run:
             self.state.average.update_parameters(self.model)
         self.total += loss.detach()
         self.progress.step = step + 1
+        if self.trace:
+            self.trace.step()
         self.timer.step(wait_s)
 
     def loss(self, batch: Batch) -> torch.Tensor:
@@ -241,9 +249,12 @@ class Run:
         if self.unwritten or self.error:
             return  # _end reports the error
         self._note(due=label is not None)
+        seconds = sum(self.timer.step_s[-steps:]) / steps
+        rate = float(self.state.schedule.get_last_lr()[0])
+        self.logs.write(step, {"loss": loss, "learning_rate": rate, "step_s": seconds})
         if self.place.rank == 0 and time.time() - self.reported >= 1:
             self.reported = time.time()
-            emit("look", step=step, steps=self.steps, loss=loss, seconds=sum(self.timer.step_s[-steps:]) / steps)
+            emit("look", step=step, steps=self.steps, loss=loss, seconds=seconds)
         if step % self.epoch_steps == 0:
             self._end_epoch(step)
         self.leaving = self.watch.leave(time_is_up, ask) if step < self.steps else None
@@ -267,6 +278,7 @@ class Run:
         self.progress.epoch_loss, self.progress.epoch_steps = 0.0, 0
         self.progress.history.append(row)
         self.place.report(row)
+        self.logs.write(step, {f"epoch/{name}": value for name, value in row.items()})
         if self.place.rank == 0:
             emit("epoch", **row)
 
@@ -285,6 +297,9 @@ class Run:
             self.error = (unwritten[0], Exit.ERROR)
             self.leaving = None
         self._settle()
+        if self.trace:
+            self.trace.close()
+        self.logs.close()
         if self.journal:
             self.journal.attempt.ended = "error" if self.error else "stopped" if self.leaving else "finished"
         self._note(now=True)
@@ -336,7 +351,7 @@ class Run:
             ranks=place.gather(times),
             batch=spec.global_batch,
             first_step=self.first_step,
-            warm_up=spec.warm_up,
+            warm_up=self.warm_up,
             losses=self.progress.losses,
             flops_per_sample=self.task.flops_per_sample,
             communication=self._probe() if spec.probe and not self.error and not self.leaving else None,

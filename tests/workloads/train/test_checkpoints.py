@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import state_dict_loader
 
 from tests.workloads.gloo_ranks import on_ranks
 from workloads.exits import WorkloadError
@@ -77,6 +77,11 @@ def flip(file: Path, at: int) -> None:
     file.write_bytes(data)
 
 
+def folder_instead(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 def card(run: Path, **changes: Any) -> None:
     file = run / NEW / CARD
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
@@ -116,7 +121,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "card that lacks files": (lambda run: card(run, files={}), "does not name state.pt"),
     "wrong digest": (lambda run: card(run, files={"state.pt": DIGEST}), "state.pt has .* had 1 when"),
     "shard of another step": (lambda run: shutil.copy(run / OLD / "__1_0.distcp", run / NEW), "distcp has changed"),
-    "unreadable": (lambda run: (shard(run).unlink(), shard(run).mkdir()), "__1_0.distcp cannot be read"),
+    "unreadable": (lambda run: folder_instead(shard(run)), "__1_0.distcp cannot be read"),
     "more than was written": (lambda run: shard(run).open("ab").write(b"more"), "__1_0.distcp has .* and had"),
     "code as metadata": (lambda run: forge(run, ".metadata", pickle.dumps(Harmful())), "Path.touch is no part"),
     "code as state": (lambda run: forge(run, "state.pt", pickle.dumps(Harmful())), "it cannot be read"),
@@ -134,7 +139,7 @@ def test_two_ranks_write_disjoint_shares_that_one_rank_reads(written: Path) -> N
     ]
     # torch's own reader reads them, too.
     bias = {"['model']['bias']": torch.empty(64, dtype=torch.bfloat16)}
-    dcp.load(bias, checkpoint_id=written / NEW, no_dist=True)
+    state_dict_loader.load(bias, checkpoint_id=written / NEW, no_dist=True)
     assert set(bias.popitem()[1].tolist()) == {20}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.workloads.train.training import measured, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.train.options import REQUEST, ConvNeXtOptions, settable
-from workloads.train.request import resolve_convnext
+from workloads.train.request import environment, resolve_convnext
 from workloads.train.result import Result
 
 
@@ -56,6 +57,7 @@ def test_without_gpus_the_defaults_are_small() -> None:
         ({"global_batch": 15}, "--global-batch 15: 16 workers"),
         ({"name": "a", "resume": "b"}, "one of the two"),
         ({"name": "../a"}, "folder"),
+        ({"log": "tensorboard", "checkpoint_dir": "gs://bucket/a"}, "object stores cannot append"),
         ({"compare": Path("/nowhere.json")}, "cannot read /nowhere.json.*--workers 1 --json"),
     ],
 )
@@ -76,6 +78,14 @@ def test_a_local_stack_rejects_what_it_cannot_run(tmp_path: Path) -> None:
         asked(0, set=("kernels=fused",))
     with pytest.raises(WorkloadError, match="--checkpoint-dir"):
         resolve_convnext(stack_outputs.outputs(), ConvNeXtOptions())
+
+
+def test_flight_recorder_dumps_into_the_folder_of_the_run() -> None:
+    on_gpus = environment(asked(8, name="a"), outputs(8))
+    assert on_gpus["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
+    assert re.fullmatch(r"/storage/train/a/flight-recorder/\d+-rank-", on_gpus["TORCH_FR_DUMP_TEMP_FILE"])
+    remote = environment(asked(8, name="a", checkpoint_dir="gs://bucket"), outputs(8))
+    assert "TORCH_FR_DUMP_TEMP_FILE" not in remote  # torch writes to files only
 
 
 def write(file: Path, found: Result) -> Path:

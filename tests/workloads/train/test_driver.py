@@ -46,14 +46,14 @@ def test_an_unwritable_folder_and_an_unknown_fault_fail_before_workers_start(tmp
 def test_an_image_that_lacks_what_the_trainer_calls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.check_image()
     monkeypatch.delattr("ray.train.get_preemption_info")
-    with pytest.raises(WorkloadError, match="Ray 2.60.0 has no ray.train.get_preemption_info; set ray.image"):
+    with pytest.raises(WorkloadError, match=r"Ray 2\.\S+ has no ray\.train\.get_preemption_info; set ray\.image"):
         driver.train(specification(tmp_path, "old"), 0.0)
 
 
 def test_a_torch_without_an_option_of_ddp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task, "DistributedDataParallel", lambda _model, device_ids: None)
+    monkeypatch.setattr(task, "DistributedDataParallel", lambda _model, _device_ids: None)
     monkeypatch.setattr(task.dist, "is_initialized", lambda: True)
-    with pytest.raises(WorkloadError, match="has no forward_sync_buffers; set ray.image"):
+    with pytest.raises(WorkloadError, match=r"has no forward_sync_buffers; set ray\.image"):
         task.parallel(torch.nn.Linear(1, 1), torch.device("cpu"), forward_sync_buffers=False)
 
 
@@ -72,7 +72,7 @@ def test_failures_and_preemptions_are_counted_apart(tmp_path: Path, capsys: pyte
     folder = Folder(str(tmp_path), "run")
     attempt = journal.Attempt(0.0, 10.0, 2, 0, 40.0, 20.0, [journal.Span(0, 10, 20.0, 5.0)], ended="finished")
     journal.write(folder, "attempt", attempt.worker, to_json(attempt))
-    failures = driver.Failures(str(tmp_path), "run")
+    failures = driver.Failures(spec)
     failures.after_exception(None, {1: RuntimeError("first line\nconnection reset")})
     drained = RuntimeError("the node was drained")
     vars(drained)["preempted"] = True  # as Ray marks the death of an actor whose node was drained

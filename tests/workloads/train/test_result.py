@@ -41,8 +41,8 @@ def test_the_schema() -> None:
     assert sorted(written) == [
         *("accuracy", "backend", "batch", "cluster", "command", "curve", "device", "epoch_steps", "epochs"),
         *("evaluation", "exit_code", "figures", "finished", "goodput", "gradients_equal", "job", "loss", "model"),
-        *("parameters", "reason", "resumed_at", "resumed_from", "schema", "seconds", "spec", "started", "step"),
-        *("steps", "stopped", "survival", "task", "timeline", "versions", "workers", "world"),
+        *("parameters", "reason", "resumed_at", "resumed_from", "schema", "seconds", "skipped", "spec", "started"),
+        *("step", "steps", "stopped", "survival", "task", "timeline", "versions", "workers", "world"),
     ]
     assert sorted(written["figures"]) == [
         *("communication", "compile_s", "data_wait", "flops_per_image", "images", "images_per_s"),
@@ -96,6 +96,7 @@ def test_progress_without_a_terminal_is_lines(monkeypatch: pytest.MonkeyPatch) -
     look: Event = {"kind": "look", "step": 60, "steps": 100, "loss": 0.5, "seconds": 0.02}
     with CONSOLE.capture() as said, view:
         view.event({"kind": "phase", "name": "workers"})
+        view.event({"kind": "note", "text": "checkpoint step-000000060 is skipped: it has no checkpoint.json"})
         view.event({"kind": "plan", "steps": 100, "step": 50, "epochs": 10, "done": 5, "workers": 4})
         view.event(look)
         monkeypatch.setattr(view, "noted", -1e9)
@@ -105,6 +106,7 @@ def test_progress_without_a_terminal_is_lines(monkeypatch: pytest.MonkeyPatch) -
         view.event({"kind": "preempted", "reason": "the nodes of ranks [0] are preempted", "step": 80})
     assert said.get().splitlines() == [
         "starting the workers",
+        "checkpoint step-000000060 is skipped: it has no checkpoint.json",
         "training on 4 workers, from epoch 6",
         "step 70: loss 0.5000, 20.0 ms a step",
         "epoch 7: loss 0.4000, test accuracy 0.9000, 1.50 s",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.workloads.train.curves import scalars
 from tests.workloads.train.train_ranks import record, run, specification
 from workloads.exits import Exit
 from workloads.train import journal, shards
@@ -173,7 +176,7 @@ def test_an_error_of_one_rank_ends_the_job_at_its_next_start(tmp_path: Path) -> 
 
 
 def test_epochs_end_with_an_evaluation_and_a_checkpoint_of_their_own(tmp_path: Path) -> None:
-    spec = specification(tmp_path, "epochs", epoch=7, steps=None, epochs=2, ema=0.9)
+    spec = specification(tmp_path, "epochs", epoch=7, steps=None, epochs=2, ema=0.9, log="tensorboard", profile=True)
     ended = record(spec, 2)
     assert (ended.resumed_at, ended.resumed_from) == (None, None)
     assert ended.epochs is not None
@@ -182,5 +185,15 @@ def test_epochs_end_with_an_evaluation_and_a_checkpoint_of_their_own(tmp_path: P
     assert ended.evaluation == {"accuracy": ended.epochs[-1]["accuracy"]}
     assert ended.accuracy == ended.epochs[-1]["accuracy"]
     assert Folder(str(tmp_path), "epochs").checkpoints() == ["step-000000007", "step-000000014"]
+    # A trace of five steps, which are in no figure; curves that TensorBoard reads.
+    [trace] = (tmp_path / "epochs" / "traces").iterdir()
+    traced = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    assert [event["name"] for event in traced].count("Optimizer.step#AdamW.step") == 5
+    assert ended.figures is not None
+    assert (ended.figures.warm_up_steps, ended.figures.steps) == (12, 2)
+    curves = scalars(tmp_path / "epochs" / "tensorboard")
+    assert [step for step, _ in curves["loss"]] == [5, 7, 10, 14]
+    assert curves["epoch/accuracy"] == [(7 * row["epoch"], pytest.approx(row["accuracy"])) for row in ended.epochs]
+    assert {"learning_rate", "step_s"} < curves.keys()
     more = record(spec.model_copy(update={"epochs": 3}), 2)
     assert (more.resumed_at, more.resumed_from, more.step) == (14, 2, 21)
