@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from workloads.exits import WorkloadError
 from workloads.results import emit
-from workloads.train.checkpoints import Folder
+from workloads.train.checkpoints import Folder, reason
 from workloads.train.figures import communication
 from workloads.train.place import Place
 from workloads.train.result import Communication
@@ -200,12 +200,15 @@ class Trace:
             emit("note", text="no trace: the run ended in its warm-up")
 
     def _write(self, profiler: profile) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "trace.json.gz")
-            profiler.export_chrome_trace(str(file))
-            self.folder.write(self.name, file.read_bytes())
         self.written = True
-        emit("note", text=f"trace of rank 0: {self.folder.shown}/{self.name}")
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, "trace.json.gz")
+                profiler.export_chrome_trace(str(file))
+                self.folder.write(self.name, file.read_bytes())
+            emit("note", text=f"trace of rank 0: {self.folder.shown}/{self.name}")
+        except OSError as error:  # a full disk ends the run at its next checkpoint
+            emit("note", text=f"no trace: {reason(error)}")
 
 
 def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Communication | None:

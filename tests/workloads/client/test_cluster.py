@@ -158,7 +158,8 @@ def test_a_hang_exits_4_in_time_and_names_the_rank(cluster: Cluster) -> None:
 def test_training_reaches_its_accuracy(cluster: Cluster) -> None:
     """test_surviving_cluster.py resumes a run."""
     done = cluster.rdma_ray(
-        "train", "digits", "--workers", "2", "--epochs", "8", "--name", "digits", "--json", "digits.json"
+        *("train", "digits", "--workers", "2", "--epochs", "8", "--name", "digits", "--json", "digits.json"),
+        *("--log", "tensorboard", "--profile"),
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("epoch 8:") == 1
@@ -167,7 +168,11 @@ def test_training_reaches_its_accuracy(cluster: Cluster) -> None:
     assert result["accuracy"] >= 0.97
     assert (result["world"], result["resumed_from"]) == (2, None)
     assert [row["epoch"] for row in result["epochs"]] == list(range(1, 9))
-    kept = sorted(path.name for path in (cluster.storage / "train" / "digits").glob("step-*"))
+    run = cluster.storage / "train" / "digits"
+    [trace] = (run / "traces").iterdir()
+    assert f"trace of rank 0: {trace}" in done.stderr
+    assert len([*(run / "tensorboard").iterdir()]) == 1
+    kept = sorted(path.name for path in run.glob("step-*"))
     assert kept == [f"step-{epoch * result['epoch_steps']:09}" for epoch in (7, 8)]
 
 
