@@ -36,14 +36,14 @@ class Cpu:
         """Do nothing: calls are synchronous."""
 
     def time(self, run: Call, iterations: int, mode: Mode = "throughput", restore: Call | None = None) -> Timing:
-        """Time runs back to back, in latency mode each after a barrier. Neither barrier nor `restore` is timed."""
+        """Time runs back to back; in latency mode and after `restore`, each after a barrier. Neither is timed."""
         if mode == "graph":
             raise ValueError("graph mode replays CUDA graphs, and this rank has no GPU: use --mode throughput")
         seconds = []
         for _ in range(iterations):
             if restore is not None:
                 restore()
-            if mode == "latency":
+            if mode == "latency" or restore is not None:
                 dist.barrier()
             began = time.perf_counter()
             run()
@@ -70,7 +70,7 @@ class Cuda:
         torch.cuda.synchronize(self.torch_device)
 
     def time(self, run: Call, iterations: int, mode: Mode = "throughput", restore: Call | None = None) -> Timing:
-        """Time runs by CUDA events. `restore` and, in latency mode, the alignment of the ranks are not timed.
+        """Time runs by CUDA events. `restore`, which takes its own time on each rank, is not timed.
 
         throughput: back to back, so that a short run takes as long as its launch from Python.
         latency: each run is in the stream before the device reaches it, and all ranks start it together.
@@ -93,8 +93,11 @@ class Cuda:
                 if restore is not None:
                     restore()
                 if latency:
+                    self._hold()
+                if latency or restore is not None:
                     self._align()
-                before = mark() if latency or restore is not None else after
+                    after = mark()
+                before = after
                 # A torch.distributed call makes the current stream wait for the collective; the event comes after it.
                 run()
                 after = mark()
@@ -109,6 +112,7 @@ class Cuda:
         began = time.perf_counter()
         start.record()
         if graph:
+            self._hold()
             self._align()
         go()
         end.record()
@@ -116,11 +120,14 @@ class Cuda:
         wall = time.perf_counter() - began
         return Timing([_seconds(before, after) for before, after in events], _seconds(start, end), wall, late)
 
-    def _align(self) -> None:
-        """Hold the stream while the host fills it, and then let what follows start on all ranks at the same time."""
+    def _hold(self) -> None:
+        """Hold the stream while the host fills it."""
         self.synchronize()
         sleep: Callable[[int], None] = torch.cuda._sleep  # untyped in torch, whose own tests fill streams with it
         sleep(HOLD_CYCLES)
+
+    def _align(self) -> None:
+        """Let what follows in the stream start on all ranks at the same time; dist.barrier would block the host."""
         dist.all_reduce(self.token)
 
     def _capture(self, region: Call) -> Call:
