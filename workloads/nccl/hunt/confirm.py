@@ -6,68 +6,58 @@ A verdict needs failures with two independent known-good partners, one of them w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from itertools import combinations
 
-from workloads.nccl.hunt.fleet import ENOUGH, MANY, Fleet
+from workloads.nccl.hunt.fleet import ENOUGH, MANY, SURE, Fleet
 from workloads.nccl.hunt.result import Accused, Fault, Probe
 
-PARTNERS = 2  # independent partners that a verdict needs
 TRIES = 6  # partners of a suspect at most
 BROKEN: tuple[Fault, ...] = ("wrong", "hang", "error")  # the most severe first
 RAIL_FAULTS = ("slow", "wrong")  # a hang or an error costs a time-out per rail and identifies none
 
 
-@dataclass
-class Suspect:
-    """Units of which at least one is at fault if the failed test `origin` is right.
+def confirm(fleet: Fleet, unit: int) -> None:
+    """Test a suspect with known-good partners until it is accused, passes once, or no partner is left.
 
-    `failed` are the failed pairs of a single unit so far.
+    It leaves `fleet.good`: earlier passes do not count, because a flapping link often passes.
     """
-
-    units: list[int]
-    origin: Probe
-    failed: list[Probe] = field(default_factory=list)
-
-
-def confirm(fleet: Fleet, suspect: Suspect) -> bool:
-    """Return whether this unit is accused: it fails with two known-good partners, once alone, and passes with none.
-
-    Pairs that run side by side share the links above their switches. Sharing slows tests down; it causes neither hangs
-    nor wrong data, so a test that broke is not repeated alone.
-    """
-    [unit] = suspect.units
-    fleet.good.discard(unit)  # earlier passes do not count: a flapping link often passes
+    fleet.good.discard(unit)
     for _ in range(TRIES):
         trusted = fleet.trusted()
-        failed = [test for test in suspect.failed if trusted.issuperset(test.partners(unit))]
-        partners = {test.partners(unit) for test in failed}
-        if len(partners) >= PARTNERS and any(test.alone or test.broken for test in failed):
+        failed = [test for test in fleet.failures(unit) if trusted.issuperset(test.partners(unit))]
+        if _proven(unit, failed):
             fleet.accused[unit] = Accused.of(unit, _fault_of(failed), failed)
-            return True
-        partner = _partner(fleet, unit)
-        if partner is None:
+            return
+        tried = {other for test in failed if _decisive(test) for other in test.partners(unit)}
+        met = fleet.met(unit)
+        partners = fleet.known_good({unit, *tried})
+        if not partners:
             break
-        [test] = fleet.test([fleet.probe((unit, partner), "alone", (unit,), MANY)])
+        # A partner that passed in many samples is hardly a flapping link.
+        partner = min(partners, key=lambda other: (other in met, -min(SURE, fleet.passed[other])))
+        [test] = fleet.test([fleet.probe((unit, partner), "alone", (unit,), SURE)])
         if test.failed is None:  # too few pairs for a reference
             break
-        if test.failed:
-            suspect.failed.append(test)
-            continue
-        fleet.good.add(unit)
-        for earlier in failed:
-            explain(fleet, earlier)
-        return False
-    _undecided(fleet, unit, suspect)
-    return False
+        if not test.failed:
+            return
+    _undecided(fleet, unit)
 
 
-def _partner(fleet: Fleet, unit: int) -> int | None:
-    """Return a known-good unit that `unit` has not met, or one that it has not met alone."""
-    free = fleet.known_good({unit})
-    for met in (fleet.met(unit), fleet.met(unit, alone=True)):
-        if new := [other for other in free if other not in met]:
-            return new[0]
-    return None
+def _proven(unit: int, failed: Sequence[Probe]) -> bool:
+    """Return whether one of these tests is decisive, and another one has none of its partners."""
+    return any(
+        set(one.partners(unit)).isdisjoint(other.partners(unit)) and (_decisive(one) or _decisive(other))
+        for one, other in combinations(failed, 2)
+    )
+
+
+def _decisive(test: Probe) -> bool:
+    """Return whether neither a third unit nor another test explains this failure.
+
+    Tests that run side by side share the links above their switches. Sharing slows tests; it causes neither hangs nor
+    wrong data.
+    """
+    return test.kind == "pair" and (test.broken is not None or (test.alone and len(test.samples) >= MANY))
 
 
 def _fault_of(failed: Sequence[Probe]) -> Fault:
@@ -77,40 +67,42 @@ def _fault_of(failed: Sequence[Probe]) -> Fault:
     return next((fault for fault in BROKEN if fault in broken), "unsteady" if unsteady else "slow")
 
 
-def _undecided(fleet: Fleet, unit: int, suspect: Suspect) -> None:
-    units = sorted({unit, *(other for test in suspect.failed for other in test.units)})
-    good = fleet.good.intersection(units) - {unit}
+def _undecided(fleet: Fleet, unit: int) -> None:
+    failed = fleet.failures(unit)
+    failed = [test for test in failed if len(test.units) == len(failed[0].units)]
+    units = sorted({other for test in failed for other in test.units})
+    good = fleet.good.intersection(units)
     if good:
         text = f"unit {unit} failed with {len(good)} known-good partner; a verdict needs two: one more is needed"
     elif len(units) == 2:
         text = "one of these two, or the path between them: a third unit is needed to decide which"
     else:
         text = "no known-good partner is left for these units: more units are needed"
-    fleet.find("undecided", units, text, suspect.failed or [suspect.origin])
+    fleet.find("undecided", units, text, failed)
 
 
-def explain(fleet: Fleet, test: Probe) -> bool:
-    """Explain a failed test whose units pass with others; return True if it fails again alone: a unit is at fault.
+def explain(fleet: Fleet, test: Probe) -> Probe | None:
+    """Run a failed test again alone. Return this repetition if it fails: one of the units is at fault.
 
-    If it passes alone, its whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
+    If it passes, the whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
     flapping link.
     """
     units = tuple(unit for unit in test.units if unit not in fleet.accused)
     if len(units) < 2 or (fleet.serial and not test.alone and test.kind == "pair"):
-        return False  # a fabric already found to be overloaded explains failures in full rounds
-    [alone] = fleet.test([test.again("alone", max(MANY, test.count), units)])
-    if alone.failed and not alone.unsteady:
-        if len(units) == 2 and fleet.good.issuperset(units):
-            text = "slow between these two and fast from both to others: look at the path between them, not at a node"
-            fleet.find("fabric", units, text, [test, alone])
-            return False
-        return True
+        return None  # a fabric already found to be overloaded explains failures in full rounds
+    [alone] = fleet.test([test.again("alone", max(SURE, test.count), units)])
+    if alone.failed:
+        limit = (alone.limit or 0) * (alone.reference or 0)
+        if len(units) > 2 or not fleet.good.issuperset(units) or max(alone.samples, default=0) > limit:
+            return alone
+        text = "slow between these two and fast from both to others: look at the path between them, not at a node"
+        fleet.find("fabric", units, text, [test, alone])
+        return None
     if fleet.serial and not test.alone:
-        return False
-    replayed = [alone]
-    if not test.alone and not alone.unsteady:
-        replayed = fleet.replay(test.round)
-    again = next((other for other in replayed if other.units == test.units), alone)
+        return None
+    again = alone
+    if not test.alone:
+        again = next(other for other in fleet.replay(test.round) if other.units == test.units)
     if again.failed and not again.unsteady:
         others = len(fleet.rounds[test.round]) - 1
         text = f"slow while {others} other tests run, and not alone: links above the nodes are shared or oversubscribed"
@@ -119,7 +111,7 @@ def explain(fleet: Fleet, test: Probe) -> bool:
     else:
         text = "failed and then did not: a flapping link, or a disturbance from outside"
         fleet.find("intermittent", test.suspects or units, text, [test, alone])
-    return False
+    return None
 
 
 def find_rails(fleet: Fleet) -> None:

@@ -13,6 +13,7 @@ from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, Finding
 
 ENOUGH = 3  # tests of a kind that make a reference
 MANY = 5  # samples among which a single slow one shows a flapping link
+SURE = 10  # samples of which a link that is slow in half of them passes all once in 1,000 tests
 MANY_SAMPLES = 8  # samples of a kind whose spread shows the fleet's noise
 UPPER_QUARTILE = 0.6745  # of a normal distribution, in standard deviations
 Z = 3.3  # standard deviations of noise allowed in a single result: 0.90 at 3 % noise
@@ -94,22 +95,15 @@ class References:
                     test.failed = test.share < limit or test.unsteady
 
     def borderline(self, test: Probe) -> bool:
-        """Return whether noise could have decided: near the limit and measured fewer than three times.
-
-        Any failure of a unit measured alone is borderline, because no second partner confirms it.
-        """
-        single = test.kind in SINGLE
-        if test.share is None or test.limit is None or len(test.samples) >= (MANY if single else 3):
-            return False
-        if single:
-            return test.share < test.limit + self.margin
-        return abs(test.share - test.limit) < self.margin
+        """Return whether noise could have decided: near the limit and measured fewer than three times."""
+        few = test.share is not None and test.limit is not None and len(test.samples) < 3
+        return few and abs(test.share - test.limit) < self.margin
 
 
 class Fleet:
     """State that all stages of a search share.
 
-    `good` holds units that passed a network test. `serial` is set once the fabric has failed to carry concurrent tests:
+    `good` holds units that passed a network test, `passed` the samples of these tests by unit. `serial` is set once the fabric has failed to carry concurrent tests:
     from then on, each network test runs in its own round.
     """
 
@@ -121,6 +115,7 @@ class Fleet:
         self.rounds: list[Round] = []
         self.tests: list[Probe] = []
         self.good: set[int] = set()
+        self.passed: Counter[int] = Counter()
         self.accused: dict[int, Accused] = {}
         self.findings: list[Finding] = []
         self.serial = False
@@ -156,6 +151,10 @@ class Fleet:
                 for test, repeated in zip(batch, again, strict=True):
                     test.take(repeated)
         self._failed_pairs += [test for test in tests if test.failed and test.kind == "pair"]
+        for test in tests:
+            if test.failed is False and test.kind in NETWORK:
+                self.good.update(test.units)
+                self.passed.update(dict.fromkeys(test.units, len(test.samples)))
 
     def probe(self, units: Iterable[int], stage: str, suspects: Iterable[int] | None = None, samples: int = 1) -> Probe:
         """Return a network test of `units`: a pair of two, a group of more. All are suspects by default.
@@ -177,19 +176,15 @@ class Fleet:
         found = sorted(self.trusted().difference(without))
         return self.random.sample(found, len(found) if most is None else min(most, len(found)))
 
-    def controls(self, busy: Collection[int], others: int) -> list[Probe]:
-        """Return pairs of known-good units to run with `others` suspect ones, so that pairs have a reference.
+    def failures(self, unit: int) -> list[Probe]:
+        """Return the failed network tests of `unit`, pairs first."""
+        failed = [test for test in self.tests if test.failed and test.kind in NETWORK and unit in test.units]
+        return sorted(failed, key=lambda test: len(test.units))
 
-        At least two, because the second best result is the reference; none once pairs have a reference.
-        """
-        missing = 0 if self.references.fleet("pair") else max(2, ENOUGH - others)
-        free = self.known_good(busy, most=2 * missing)
-        return [self.probe(pair, "control", (), MANY) for pair in zip(free[::2], free[1::2], strict=False)]
-
-    def met(self, unit: int, alone: bool = False) -> set[int]:
-        """Return the partners of `unit` in pairs, or in pairs that ran alone."""
-        pairs = [test for test in self.tests if test.kind == "pair" and unit in test.units]
-        return {other for test in pairs if test.alone or not alone for other in test.partners(unit)}
+    def met(self, unit: int) -> set[int]:
+        """Return the units that were in a network test with `unit`."""
+        tests = [test.units for test in self.tests if test.kind in NETWORK and unit in test.units]
+        return set().union(*tests)
 
     def replay(self, number: int) -> list[Probe]:
         """Run a whole round again, once, and return its tests in the round's order."""

@@ -10,19 +10,31 @@ the fault is in the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import ceil, isqrt
 from statistics import median
 
-from workloads.nccl.hunt.confirm import PARTNERS, Suspect, confirm, explain, find_rails, find_undecided_rails
-from workloads.nccl.hunt.fleet import Fleet
+from workloads.nccl.hunt.confirm import confirm, explain, find_rails, find_undecided_rails
+from workloads.nccl.hunt.fleet import ENOUGH, MANY, SURE, Fleet
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, Probe, Round, Verdict
 
 SMALL = 32  # units that are searched by pairs
 ROTATED = 2  # rounds of pairs without --full
 ALL_UP_TO = 4  # most units whose pairs are all measured without --full: three rounds at most
+HANGS = 2  # partners with which a unit hangs before the rounds of pairs skip it
 PASSES = 3  # searches of the failures that remain unexplained
+
+FEW = 3  # sets that are split in four, because a round costs the same however few tests run
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Units of which at least one is at fault if the failed test `origin` is right; unknown units without one."""
+
+    units: Sequence[int]
+    origin: Probe | None = None
 
 
 def hunt(options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> Verdict:
@@ -37,6 +49,7 @@ def hunt(options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> V
         find_rails(fleet)
         find_undecided_rails(fleet)
         _side_by_side(fleet)
+    _report_broken(fleet)
     return Verdict(
         tests=fleet.tests,
         accused=[fleet.accused[unit] for unit in sorted(fleet.accused)],
@@ -51,10 +64,16 @@ def _single(fleet: Fleet) -> None:
     """Test each unit alone: its compute, and the links between its ranks. These verdicts need no partner."""
     for kind in SINGLE if fleet.options.rails > 1 else SINGLE[:1]:
         units = [unit for unit in fleet.units if unit not in fleet.accused]
-        tests = fleet.test([Probe(kind, (unit,), "single", (unit,)) for unit in units])
-        for unit, test in zip(units, tests, strict=True):
-            if test.failed:
-                fleet.accused[unit] = Accused.of(unit, test.broken or kind, [test])
+        tests = fleet.test([Probe(kind, (unit,), "single", (unit,), count=MANY) for unit in units])
+        failed = [test for test in tests if test.failed]
+        repeated = fleet.run([test.again("repeat", MANY) for test in failed], repeat=True)
+        fleet.judge(repeated)
+        for test, again in zip(failed, repeated, strict=True):
+            [unit] = test.units
+            if again.failed:
+                fleet.accused[unit] = Accused.of(unit, again.broken or test.broken or kind, [test, again])
+            else:
+                fleet.find("intermittent", test.units, f"{kind}: failed and then did not", [test, again])
 
 
 def _recheck_partners(fleet: Fleet) -> None:
@@ -64,8 +83,7 @@ def _recheck_partners(fleet: Fleet) -> None:
         for one in accused.values():
             if any(partner in accused for partners in one.partners for partner in partners):
                 del fleet.accused[one.unit]
-                failed = [fleet.tests[number] for number in one.tests]
-                confirm(fleet, Suspect([one.unit], failed[0], failed))
+                confirm(fleet, one.unit)
 
 
 def _side_by_side(fleet: Fleet) -> None:
@@ -80,6 +98,14 @@ def _side_by_side(fleet: Fleet) -> None:
     if alone.value is not None and usual < fleet.references.threshold * alone.value:
         text = f"all tests side by side are slow: {usual:.4g} GB/s, and {alone.value:.4g} GB/s for one that runs alone"
         fleet.find("fabric", (), f"{text}: shared links are oversubscribed", [passed[0], alone])
+
+
+def _report_broken(fleet: Fleet) -> None:
+    """Record each hang, error or wrong data that no verdict and no finding has: chance causes none of them."""
+    known = {number for finding in fleet.findings for number in finding.tests}
+    for test in fleet.tests:
+        if test.broken and test.number not in known and fleet.accused.keys().isdisjoint(test.units):
+            fleet.find("intermittent", test.units, f"{test.broken}: failed and then did not", [test])
 
 
 def circle(units: Sequence[int]) -> list[list[tuple[int, int]]]:
@@ -102,8 +128,12 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> None:
     for pairs in rounds:
         # Every hang costs a whole time-out: skip a unit that hung with two partners.
         hung = Counter(unit for test in tests if test.broken == "hang" for unit in test.units)
-        here = [pair for pair in pairs if all(hung[unit] < PARTNERS for unit in pair)]
+        here = [pair for pair in pairs if all(hung[unit] < HANGS for unit in pair)]
         tests += fleet.run([fleet.probe(pair, "pairs") for pair in here])
+    if len(units) == ENOUGH and (passed := [test for test in tests if test.value is not None]):
+        # With a fault, one pair of the three is healthy: a single fast result would accuse the third unit.
+        best = max(passed, key=lambda test: test.value or 0)
+        fleet.run([fleet.probe(best.units, "control", (), SURE)])
     # Judged together: the first rounds alone have too few results for a reference.
     fleet.judge(tests)
     fleet.check_floor("pair")
@@ -111,41 +141,43 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> None:
         text = f"{len(tests)} pair has nothing to be compared with: set --floor GB/s, or add a third unit"
         fleet.find("unjudged", units, text, tests)
         return
-    fleet.good.update(*(test.units for test in tests if test.failed is False))
     failed = [test for test in tests if test.failed]
     suspects = {unit for test in failed for unit in test.units} - fleet.good
     if not fleet.good and len(units) > 2:
         fleet.find("fleet", units, "no pair passes: the whole fleet, or what all pairs share", failed)
         return
-    for unit in sorted(suspects):
-        own = [test for test in failed if unit in test.units]
-        confirm(fleet, Suspect([unit], own[0], own))
-    for test in failed:
-        # A slow pair whose units are both fast with others.
-        if fleet.good.issuperset(test.units) and suspects.isdisjoint(test.units):
-            explain(fleet, test)
+    found = [Suspects([unit], fleet.failures(unit)[0]) for unit in sorted(suspects)]
+    # A slow pair whose units are both fast with others.
+    found += [Suspects(test.units, test) for test in failed if suspects.isdisjoint(test.units)]
+    _settle(fleet, found, 2)
 
 
 def _groups(fleet: Fleet, units: Sequence[int]) -> None:
     """Search by groups."""
     shuffled = list(units)
     fleet.random.shuffle(shuffled)  # neighbors share a switch: groups of neighbors would share its faults
-    count = isqrt(len(units) - 1) + 1
+    count = isqrt(len(units))
+    tests = _first_groups(fleet, _parts(shuffled, count))
     size = ceil(len(units) / count)
-    tests = _first_groups(fleet, [shuffled[i::count] for i in range(count)])
+    _settle(fleet, _narrow(fleet, [test for test in tests if test.failed], size), size)
+
+
+def _settle(fleet: Fleet, suspects: Sequence[Suspects], size: int) -> None:
+    """Confirm the suspects. Explain the failures that remain, and search those with a unit at fault again."""
     for _ in range(PASSES):
-        unexplained: dict[int, Probe] = {}
-        for suspect in _bisect(fleet, tests, size, unexplained):
-            if not confirm(fleet, suspect) and fleet.good.issuperset(suspect.units):
-                unexplained[suspect.origin.number] = suspect.origin
-        tests = []
-        for origin in unexplained.values():
-            # An accused unit explains a failed test: the test's other units have passed other tests since.
-            if fleet.accused.keys().isdisjoint(origin.suspects) and explain(fleet, origin):
-                tests.append(origin)
-        if not tests:
+        origins: dict[int, Probe] = {}
+        for one in suspects:
+            if len(one.units) == 1:
+                confirm(fleet, one.units[0])
+            if one.origin and fleet.good.issuperset(one.units):  # neither accused nor undecided
+                origins[one.origin.number] = one.origin
+        # An accused unit explains a failed test: the test's other units have passed other tests since.
+        origins = {key: test for key, test in origins.items() if fleet.accused.keys().isdisjoint(test.suspects)}
+        failed = [again for test in origins.values() if (again := explain(fleet, test))]
+        if not failed:
             return
-    for test in tests:
+        suspects = _narrow(fleet, failed, size)
+    for test in failed:
         text = "this group fails repeatedly, and none of its units fails with others"
         fleet.find("intermittent", test.suspects, text, [test])
 
@@ -161,7 +193,7 @@ def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> list[Probe]:
     if alone.failed:
         # With a fault in nearly every group, none is a reference: halve them until at most half fail.
         while 2 * len(failed) > len(tests) and max(len(test.units) for test in tests) > 3:
-            halves = [half for test in tests for half in _parts(test.units, -(-len(test.units) // 2))]
+            halves = [part for test in tests for part in _parts(test.units, 2 if len(test.units) > 3 else 1)]
             tests = fleet.test([fleet.probe(half, "groups") for half in halves])
             failed = [test for test in tests if test.failed]
         return tests
@@ -172,77 +204,63 @@ def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> list[Probe]:
     return [*(test for test in tests if not test.failed), alone, *rest]
 
 
-def _bisect(fleet: Fleet, tests: Sequence[Probe], size: int, unexplained: dict[int, Probe]) -> list[Suspect]:
-    """Halve the units of failed tests side by side down to single suspects, each with at most one failed pair.
+def _narrow(fleet: Fleet, failed: Sequence[Probe], size: int) -> list[Suspects]:
+    """Split the units of failed tests, all side by side, down to single suspects.
 
-    `unexplained` receives the failed tests whose unit, found by halving, does not fail.
+    All parts of a set but the last are tested. If they pass, the fault is in the last; if not, the last is unknown, and
+    waits until a test of unknown units is full, or until all sets are small.
     """
-    fleet.good.update(*(test.units for test in tests if test.failed is False))
-    failed = [test for test in tests if test.failed is not False]
-    sets = [Suspect([unit for unit in test.suspects if unit not in fleet.accused], test) for test in failed]
-    sets = [one for one in sets if one.units]
-    pool: list[int] = []  # unknown units: the other half of a half that failed
-    suspects: list[Suspect] = []
-    while sets or pool:
-        halves: list[tuple[list[int], Suspect | None]] = [
-            (one.units[: max(1, len(one.units) // 2)], one) for one in sets
-        ]
-        if all(len(one.units) <= 1 for one in sets):
-            # Last, so that a few tests clear what remains of all halvings.
-            halves += [(part, None) for part in _parts(pool, size)]
-        planned: list[tuple[Probe, Suspect | None]] = []
-        busy: set[int] = set()
-        for half, one in halves:
-            if test := _padded(fleet, half, size, busy):
-                planned.append((test, one))
-                busy.update(test.units)
-        if not planned:
-            # No known-good partner is left.
-            for left in [*sets, Suspect(pool, fleet.tests[-1])]:
-                suspects += [Suspect([unit], left.origin) for unit in left.units]
-            return suspects
-        pairs = sum(test.kind == "pair" for test, _ in planned)
-        controls = fleet.controls(busy, pairs) if pairs else []
-        fleet.test([*(test for test, _ in planned), *controls])
-        for test, one in planned:
-            tested = list(test.suspects)
-            rest = one.units[len(tested) :] if one else []
-            if one is None:
-                pool = [unit for unit in pool if unit not in tested]
-            else:
-                sets.remove(one)
-            if test.failed is False:
-                fleet.good.update(tested)
-                if one and rest:
-                    sets.append(Suspect(rest, one.origin))
-                elif one:
-                    unexplained[one.origin.number] = one.origin
-                continue
-            pool += [unit for unit in rest if unit not in pool]
-            if len(tested) == 1:
-                # Its partner was known good, so this is the first of its own failed pairs.
-                suspects.append(Suspect(tested, test, [test] if test.failed else []))
-            else:
-                sets.append(Suspect(tested, test))
-    return suspects
+    sets = [Suspects([unit for unit in test.suspects if unit not in fleet.accused], test) for test in failed]
+    unknown: list[int] = []
+    found: list[Suspects] = []
+    while True:
+        found += [one for one in sets if len(one.units) == 1]
+        sets = [one for one in sets if len(one.units) > 1]
+        ready = len(unknown) if all(len(one.units) <= 4 for one in sets) else len(unknown) // size * size
+        sets += [Suspects(part) for part in _parts(unknown[:ready], ceil(ready / size))]
+        unknown = unknown[ready:]
+        planned = _plan(fleet, sets, size)
+        if not planned:  # nothing is left, or no known-good partner
+            return [*found, *(Suspects([unit], one.origin) for one in sets for unit in one.units)]
+        fleet.test([test for _, tests in planned for test in tests])
+        sets = [one for one in sets if all(one is not other for other, _ in planned)]
+        for one, tests in planned:
+            # A failed origin proves a fault, so a test without a reference counts as failed.
+            failures = [test for test in tests if test.failed or (test.failed is None and one.origin)]
+            sets += [Suspects(test.suspects, test) for test in failures]
+            rest = [unit for unit in one.units if all(unit not in test.suspects for test in tests)]
+            if failures:
+                unknown += rest
+            elif rest:
+                sets.append(Suspects(rest, one.origin))
 
 
-def _padded(fleet: Fleet, suspects: Sequence[int], size: int, busy: Collection[int]) -> Probe | None:
-    """Return a test of `suspects` with known-good units up to `size`, or a pair for one unit.
+def _plan(fleet: Fleet, sets: Sequence[Suspects], size: int) -> list[tuple[Suspects, list[Probe]]]:
+    """Return the tests of the next round by set. A set waits if its units are in another test of the round.
 
-    Tests of one size have one reference. None if a single unit has no free partner, or if a suspect is in another test
-    of this round: sets from later failures can share units.
+    Known-good units fill each test up to `size`: tests of one size have one reference.
     """
-    if not set(suspects).isdisjoint(busy):
-        return None
-    single = len(suspects) == 1
-    without = {*busy, *suspects, *(fleet.met(suspects[0]) if single else ())}
-    free = fleet.known_good(without, most=1 if single else max(0, size - len(suspects)))
-    if single and not free:
-        return None
-    return fleet.probe((*suspects, *free), "bisection", suspects)
+    planned: list[tuple[Suspects, list[Probe]]] = []
+    busy: set[int] = set()
+    suspects = {unit for one in sets for unit in one.units}
+    ways = 4 if len(sets) <= FEW and not fleet.serial else 2
+    for one in sets:
+        if not busy.isdisjoint(one.units):  # sets from later failures can share units
+            continue
+        tests: list[Probe] = []
+        for part in _parts(one.units, ways)[:-1] if one.origin else [one.units]:
+            filling = fleet.known_good(busy | suspects, most=max(0, size - len(part)))
+            count = SURE if one.origin and one.origin.unsteady else 1
+            tests.append(fleet.probe((*part, *filling), "bisection", part, count))
+            busy.update(tests[-1].units)
+        if all(len(test.units) > 1 for test in tests):
+            planned.append((one, tests))
+    missing = ENOUGH - sum(test.kind == "pair" for test in fleet.tests) if planned else 0
+    free = fleet.known_good(busy | suspects, most=2 * max(0, missing))
+    for pair in zip(free[::2], free[1::2], strict=False):
+        planned.append((Suspects(pair), [fleet.probe(pair, "control", pair, SURE)]))
+    return planned
 
 
-def _parts(units: Sequence[int], size: int) -> list[list[int]]:
-    count = ceil(len(units) / size)
-    return [list(units[i::count]) for i in range(count)]
+def _parts(units: Sequence[int], count: int) -> list[Sequence[int]]:
+    return [units[i::count] for i in range(min(count, len(units)))]
