@@ -13,7 +13,7 @@ class Exit(IntEnum):
     BELOW = 2  # a result below the requested one (accuracy, bandwidth)
     WRONG_DATA = 3  # a collective delivered wrong numbers
     HANG = 4  # no answer within the timeout; communicator aborted, ranks killed
-    NOT_AS_ASKED = 5  # not the requested measurement: sockets, no GPUDirect RDMA, a NIC missing, one host, few ranks
+    NOT_AS_ASKED = 5  # not the requested measurement: sockets, no GPUDirect RDMA, a NIC missing, one host, bad GPUs
     STOPPED = 130  # the user stopped it (Ctrl-C), as in shells
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import ray
 import torch
@@ -19,6 +20,7 @@ from torch.distributed.distributed_c10d import _abort_process_group
 from workloads.nccl.answer import Answer, Measurement
 from workloads.nccl.device import Cpu, Cuda, Device
 from workloads.nccl.evidence.collect import Collected, Collector
+from workloads.nccl.evidence.gpu import GpuWatch
 from workloads.nccl.kinds import Place, kind_of
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import DTYPES, Operation
@@ -138,8 +140,13 @@ class Rank:
     def _collect(self, place: Place, own_ip: str, backend: str | None = None) -> None:
         select_interface(own_ip)
         first = place.rank % place.per_node == 0
-        self.collector = Collector(place.rank, backend or self.device.backend, first=first)
+        gpus = GpuWatch(_device_properties) if self.use_gpu else None
+        self.collector = Collector(place.rank, backend or self.device.backend, first=first, gpus=gpus)
         self.collector.start()
+
+
+def _device_properties() -> list[Any]:
+    return [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
 
 
 def _device_id_is_safe() -> bool:

@@ -75,8 +75,9 @@ RUN = """
 import torch
 import torch.distributed as dist
 from workloads.nccl.evidence.collect import Collector
+from workloads.nccl.evidence.gpu import GpuWatch
 
-collector = Collector(0, "nccl", first=True)
+collector = Collector(0, "nccl", first=True, gpus=GpuWatch(lambda: [torch.cuda.get_device_properties(0)]))
 collector.start()
 device = torch.device("cuda", 0)
 dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1, device_id=device)
@@ -97,3 +98,5 @@ def test_real_communicator_log_is_read() -> None:
     assert (found.log.nranks, found.log.nnodes, len(found.log.hosts)) == (1, 1, 1)
     assert found.log.plugin is not None
     assert not found.log.truncated
+    assert found.gpus is not None
+    assert found.gpus[0].after.sm_mhz is not None

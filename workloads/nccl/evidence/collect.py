@@ -24,6 +24,7 @@ from ray.exceptions import RayError
 from workloads.exits import last_line
 from workloads.nccl.evidence import node, raw_log
 from workloads.nccl.evidence.facts import Counter, Evidence, LogFacts, RankEvidence, merge, thinned
+from workloads.nccl.evidence.gpu import GpuWatch
 from workloads.nccl.evidence.log_reader import parse_lines
 from workloads.nccl.evidence.raw_log import REDACTED, PackedLog, known_secrets, named, redacted, sounds_secret
 
@@ -62,7 +63,7 @@ class Collected:
 class Collector:
     """Collects one rank's evidence: call `start` before the process group forms, `finish` at the end or after a hang.
 
-    `first` is whether this rank also reports on its node (NICs, counters, topology).
+    `first` is whether this rank also reports on its node (NICs, counters, topology). `gpus` watches the rank's GPUs.
     """
 
     rank: int
@@ -72,6 +73,7 @@ class Collector:
     infiniband: Path = node.INFINIBAND
     temporary: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     topology: Callable[[], str | None] = node.topology
+    gpus: GpuWatch | None = None
     host: str = field(default_factory=socket.gethostname)
     folder: Path | None = None
     files: int = 0  # that NCCL began for one log
@@ -84,6 +86,8 @@ class Collector:
             self._prepare_log()
         if self.first:
             self.before = node.read_counters(self.infiniband)
+        if self.gpus is not None:
+            self.gpus.start()
 
     def variables(self) -> dict[str, str]:
         """Return the variables of the communication library, without secrets and without this rank's log file."""
@@ -117,8 +121,10 @@ class Collector:
 
     def finish(self, with_log: bool) -> Collected:
         """Return the evidence, and the text of the log if `with_log`. Call once: it removes the rank's folder."""
+        gpus = self.gpus.finish() if self.gpus is not None else None  # first: idle GPUs cool down
         log, raw = self._log(with_log)
-        evidence = RankEvidence(rank=self.rank, log=log, counters=None, host=self.host)
+        self.missing += self.gpus.missing if self.gpus is not None else []
+        evidence = RankEvidence(rank=self.rank, log=log, counters=None, host=self.host, gpus=gpus)
         found = Collected(evidence, self.first, missing=self.missing, raw=raw)
         if self.first:
             nics = node.nics(self.infiniband) or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from workloads.nccl.evidence.gpu import Gpu
 from workloads.results import Part
 
 Transport = Literal["NET", "P2P", "SHM", "NVLS", "COLLNET"]
@@ -127,7 +128,10 @@ class Nic(Part):
 
 
 class RankEvidence(Part):
-    """Evidence of one rank. One rank per node also carries the node's `counters`, `nics` and GPU `driver` version."""
+    """Evidence of one rank, with the health of its own `gpus`.
+
+    One rank per node also carries the node's `counters`, `nics` and GPU `driver` version.
+    """
 
     rank: int
     log: LogFacts | None
@@ -135,6 +139,7 @@ class RankEvidence(Part):
     host: str | None = None
     nics: list[Nic] | None = None
     driver: str | None = None
+    gpus: list[Gpu] | None = None
 
 
 class Evidence(Part):

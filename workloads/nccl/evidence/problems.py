@@ -10,6 +10,7 @@ from statistics import median
 
 from workloads.exits import Exit
 from workloads.nccl.evidence.facts import Channel, Counter, Evidence, LogFacts
+from workloads.nccl.evidence.gpu import APPLICATION_XIDS, Gpu
 from workloads.nccl.evidence.log_reader import SOCKETS
 from workloads.nccl.result import Finding
 
@@ -17,6 +18,7 @@ from workloads.nccl.result import Finding
 PLUGINS = {"gib": "gIB", "efa": "Libfabric"}
 FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING on every rank"
 SILENT = 0.1  # share of what the node's median NIC sent
+THROTTLED = "gpu-throttled"  # kind of finding; see judge.verdict
 BUSY = 10**9  # bytes that the median NIC must send before a silent NIC is reported
 
 
@@ -183,13 +185,20 @@ def _devices_used(facts: LogFacts) -> dict[str, set[int]]:
 
 
 def node_problems(evidence: Evidence) -> Iterator[Finding]:
-    """Yield remarks on every node: NCCL's log, not a counter or a link, decides whether the path was the right one."""
+    """Yield findings on every node: a GPU with errors fails the run, all else is a remark.
+
+    NCCL's log, not a counter or a link, decides whether the path was the right one.
+    """
+    gpus: dict[str, dict[str, Gpu]] = {}
     for rank in evidence.ranks:
         host = rank.host or f"the node of rank {rank.rank}"
         down = [nic for nic in rank.nics or () if nic.state not in (None, "ACTIVE")]
         if down:
             yield remark("link-down", f"{host}: {', '.join(f'{nic.name} is {nic.state}' for nic in down)}")
         yield from _counted(host, rank.counters or [])
+        gpus.setdefault(host, {}).update({gpu.pci: gpu for gpu in rank.gpus or ()})
+    for host, found in gpus.items():
+        yield from _gpus(host, list(found.values()))
     drivers = sorted({rank.driver for rank in evidence.ranks if rank.driver})
     if len(drivers) > 1:
         yield remark("drivers-differ", f"the nodes run different GPU drivers: {', '.join(drivers)}")
@@ -207,3 +216,19 @@ def _counted(host: str, found: list[Counter]) -> Iterator[Finding]:
         if usual >= BUSY and counter.sent < SILENT * usual:
             sent = f"sent {counter.sent / 1e9:.1f} GB, the node's median NIC {usual / 1e9:.1f}"
             yield remark("nic-silent", f"{counter.nic} on {host} {sent}")
+
+
+def _gpus(host: str, gpus: list[Gpu]) -> Iterator[Finding]:
+    if slowed := [gpu.slowed for gpu in gpus if gpu.throttled]:
+        yield remark(THROTTLED, f"{host}: {len(slowed)} of {len(gpus)} GPUs were throttled: {', '.join(slowed)}")
+    for gpu in gpus:
+        if gpu.xids:
+            text = f"{host}: GPU {gpu.pci} reported Xid {', '.join(map(str, dict.fromkeys(gpu.xids)))} during the run"
+            yield remark("gpu-xid", text) if APPLICATION_XIDS.issuperset(gpu.xids) else failure("gpu-xid", text)
+        if gpu.uncorrected:
+            text = f"{host}: GPU {gpu.pci} counted {gpu.uncorrected} uncorrected memory errors during the run"
+            yield failure("gpu-memory", text)
+        _, _, waits, failed = gpu.after.remapped or (0, 0, 0, 0)
+        if waits or failed:
+            state = "has failed: replace the GPU" if failed else "waits for a reset of the GPU"
+            yield remark("gpu-memory", f"{host}: GPU {gpu.pci}: a remapping of memory rows {state}")

@@ -24,6 +24,12 @@ def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
         yield from _log(log, sum(rank.log is not None for rank in evidence.ranks))
     if any(rank.counters is not None for rank in evidence.ranks):
         yield from _counters(evidence)
+    if gpus := [gpu for rank in evidence.ranks for gpu in rank.gpus or ()]:
+        bad = [gpu for gpu in gpus if gpu.throttled or gpu.xids or gpu.uncorrected]
+        text = (
+            f"{counted(len(bad), 'GPU')} of {len(gpus)} throttled or with errors" if bad else "none throttled, no error"
+        )
+        yield f"evidence: {counted(len(gpus), 'GPU')} by NVML, {text}", "yellow" if bad else None
     if evidence.missing:
         more = f"; and {len(evidence.missing) - SHOWN} more" if len(evidence.missing) > SHOWN else ""
         yield f"evidence missing: {'; '.join(evidence.missing[:SHOWN])}{more}", None

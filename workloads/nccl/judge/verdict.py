@@ -11,7 +11,7 @@ from typing import Any
 
 from workloads.client.stack import limits_of
 from workloads.exits import Exit
-from workloads.nccl.evidence.problems import failure
+from workloads.nccl.evidence.problems import THROTTLED, failure, node_problems
 from workloads.nccl.judge import checks
 from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import Measurement
@@ -50,7 +50,7 @@ def judge(measurement: Measurement, expected: Expectation) -> Verdict:
             sound.append(run)
             found += checks.possible(run, log, expected)
     comparisons, compared = checks.bandwidth(sound, log, expected)
-    found = list(dict.fromkeys([*found, *compared]))
+    found = _with_cause(list(dict.fromkeys([*found, *compared])))
     gating = [comparison for comparison in comparisons if comparison.confidence != "low"]
     if not gating and not deciding(found) and all(finding.kind != "no-baseline" for finding in found):
         found.append(checks.no_baseline(expected.ops or ("what was measured",), expected))
@@ -59,7 +59,7 @@ def judge(measurement: Measurement, expected: Expectation) -> Verdict:
     if code:
         reason = next(finding.text for finding in found if finding.code == code)
     elif slow is not None:
-        reason = slow
+        reason = "; ".join([slow, *(finding.text for finding in found if finding.kind == THROTTLED)])
     elif gating:
         least = min(gating, key=lambda comparison: comparison.share)
         reason = (
@@ -94,11 +94,14 @@ def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> V
     if machine is not None and result.world is not None:
         expected = Expectation(machine=machine, nodes=result.world.nodes, no_floor=no_floor)
         return judge(measurement_of_result(result, limits_of(machine)), expected)
-    code, reason, findings = result.exit_code, result.reason, []
-    if not code and result.proves == "fabric" and not no_floor:
+    code, reason = result.exit_code, result.reason
+    findings = [] if result.evidence is None else list(node_problems(result.evidence))
+    if not code and (code := deciding(findings)):
+        reason = next(finding.text for finding in findings if finding.code)
+    elif not code and result.proves == "fabric" and not no_floor:
         code = Exit.BELOW
         reason = "no baseline: the machine type is not known; --no-floor does without"
-        findings = [failure("no-baseline", reason, Exit.BELOW)]
+        findings.append(failure("no-baseline", reason, Exit.BELOW))
     elif not code:
         fabric = result.proves == "fabric"
         reason += "; judged without a machine's figures" if fabric else "; no fabric to judge"
@@ -124,6 +127,14 @@ def judged(result: Result, machine: str | None) -> Result:
     elif machine is not None and not result.exit_code:
         update |= {"reason": verdict.reason}
     return result.model_copy(update=update)
+
+
+def _with_cause(found: list[Finding]) -> list[Finding]:
+    """Return the findings; throttled GPUs fail a run that is too slow, because it does not show the fabric then."""
+    if all(finding.kind != "below" for finding in found):
+        return found
+    why = "the figures below their floor do not show the fabric"
+    return [failure(one.kind, f"{one.text}; {why}") if one.kind == THROTTLED else one for one in found]
 
 
 def deciding(findings: Sequence[Finding]) -> int:

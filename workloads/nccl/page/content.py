@@ -11,6 +11,7 @@ from typing import Literal
 
 from infra.catalog.machines import Machine
 from workloads.nccl.evidence.facts import LogFacts
+from workloads.nccl.evidence.gpu import Gpu
 from workloads.nccl.evidence.raw_log import ranges
 from workloads.nccl.evidence.show import counted
 from workloads.nccl.result import Result
@@ -23,7 +24,7 @@ MEANINGS = {
     2: "a result below what was requested",
     3: "wrong data: the figures mean nothing until the cause is found",
     4: "no answer within the time-out",
-    5: "this is not what was requested: another transport, a NIC missing, or too few hosts",
+    5: "this is not what was requested: another transport, a NIC missing, too few hosts, or unhealthy GPUs",
 }
 FUNCTIONAL = "This is a functional proof, not a fabric measurement."
 UNKNOWN = "not in the log"
@@ -146,6 +147,32 @@ def _log(log: LogFacts | None) -> tuple[str, ...]:
         ", ".join([*kinds, *others]) or UNKNOWN,
         _some(log.algorithms, 8) or UNKNOWN,
     )
+
+
+def gpus(result: Result) -> list[tuple[str, ...]]:
+    """Return the health of every GPU: host, rank, GPU, clock before and after, limits, temperature, power, errors."""
+    ranks = result.evidence.ranks if result.evidence else []
+    return [
+        (result.host(rank.rank), str(rank.rank), gpu.pci, *_health(gpu)) for rank in ranks for gpu in rank.gpus or ()
+    ]
+
+
+def _health(gpu: Gpu) -> tuple[str, ...]:
+    before, after = gpu.before, gpu.after
+    limits = [f"{name} {seconds:.1f} s" for name, seconds in gpu.limited_s.items() if seconds >= 0.05]
+    xids = [f"Xid {xid}" for xid in dict.fromkeys(gpu.xids)]
+    errors = [*xids, *([f"{gpu.uncorrected} uncorrected memory errors"] if gpu.uncorrected else [])]
+    return (
+        f"{_known(before.sm_mhz)}, {_known(after.sm_mhz)} of {_known(after.sm_max_mhz)}",
+        ", ".join(limits) or ("none" if gpu.limited_s else "not counted"),
+        f"{_known(before.temperature_c)}, {_known(after.temperature_c)}",
+        f"{_known(before.power_w)}, {_known(after.power_w)} of {_known(after.power_limit_w)}",
+        ", ".join(errors) or "none",
+    )
+
+
+def _known(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
 
 
 def no_evidence(result: Result) -> str:

@@ -44,6 +44,7 @@ def page(result: Result, machine: str | None = None) -> str:
         shown=shown(result),
         plots=all_plots(result, known),
         transport=content.transport(result),
+        gpus=content.gpus(result),
         no_evidence=content.no_evidence(result),
         json=Markup(result.model_dump_json(by_alias=True).translate(_IN_SCRIPT)),
     )
