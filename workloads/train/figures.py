@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 from typing import Any
 
 from workloads.results import percentile
 from workloads.train.convnext.flops import mfu, peak
 from workloads.train.options import Single
-from workloads.train.result import Communication, Curve, Figures, Outcome, Scaling, StepTime, Worker
+from workloads.train.result import Communication, Curve, Figures, Outcome, Scaling, StepTime, Straggler, Worker
 from workloads.train.timeline import Clock, from_clock
 
 MOST_POINTS = 400
 """Points of a curve in the result: as many as a plot can show."""
+LEAST_LAG, LEAST_LAG_S = 0.1, 1e-3
+"""A late rank takes longer than the usual one by this share of it, and by this time, which a scheduler may take."""
+OFTEN, FEWEST_STEPS = 0.8, 20
+"""A straggler is late in this share of the steps, of which there are this many at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +26,14 @@ class RankTimes:
     """One rank's part of the last attempt. `step_s[i]` and `wait_s[i]` are of step number i of the attempt.
 
     `step_s` spans from the end of the step before to the step's own end on the device. It includes `wait_s`, in which
-    the loop waited for data, and excludes compilation, checkpoints and evaluations.
+    the loop waited for data, and excludes compilation, checkpoints and evaluations. `waiting_s` is the part from the
+    rank's own gradients to the end of their reduction, empty if it is not known.
     """
 
     worker: Worker
     step_s: list[float]
     wait_s: list[float]
+    waiting_s: list[float]
     peak_memory: int | None
 
 
@@ -64,7 +70,7 @@ def fields(measured: Measurement) -> dict[str, Any]:
         "figures": figures(measured),
         "curve": curve(measured),
         "timeline": from_clock(clock),
-        "workers": [rank.worker for rank in measured.ranks],
+        "workers": [placed(rank, measured.warm_up) for rank in measured.ranks],
         "seconds": {"start_up": round(clock.worker - clock.submitted, 3), "train": round(trained, 3)},
     }
 
@@ -117,7 +123,52 @@ def figures(measured: Measurement) -> Figures | None:
         peak_memory=max(memory) if memory else None,
         communication=measured.communication,
         scaling=scaling,
+        stragglers=stragglers(ranks, warm_up),
     )
+
+
+def placed(rank: RankTimes, warm_up: int) -> Worker:
+    """Return the worker with the medians of its steps after the warm-up, if there are any."""
+    step_s, wait_s, waiting_s = rank.step_s[warm_up:], rank.wait_s[warm_up:], rank.waiting_s[warm_up:]
+    if not waiting_s:
+        return rank.worker
+    own = [step - data - waiting for step, data, waiting in zip(step_s, wait_s, waiting_s, strict=True)]
+    medians = {"compute_s": median(own), "data_s": median(wait_s), "waiting_s": median(waiting_s)}
+    return rank.worker.model_copy(update=medians)
+
+
+def stragglers(ranks: Sequence[RankTimes], warm_up: int) -> list[Straggler] | None:
+    """Return the ranks that the others wait for, the slowest first; None if they are not known, or with too few steps.
+
+    Compares each rank's own time, a step without the wait for the reduction, with the same step's lower median over all
+    ranks. So whatever slows half of the ranks or more names nobody, nor does noise, which is no rank's in most steps.
+    """
+    if len(ranks) < 2 or len(ranks[0].waiting_s) - warm_up < FEWEST_STEPS:
+        return None
+    own = [[step - waiting for step, waiting in zip(rank.step_s, rank.waiting_s, strict=True)] for rank in ranks]
+    usual = [median_low(step) for step in zip(*own, strict=True)]
+    usual_data = [median_low(step) for step in zip(*(rank.wait_s for rank in ranks), strict=True)]
+    found = []
+    for rank, times in zip(ranks, own, strict=True):
+        late = [time - other for time, other in zip(times, usual, strict=True)][warm_up:]
+        often = sum(
+            lag >= max(LEAST_LAG * other, LEAST_LAG_S) for lag, other in zip(late, usual[warm_up:], strict=True)
+        )
+        if often < OFTEN * len(late):
+            continue
+        lag = median(late)
+        data = median(wait - other for wait, other in zip(rank.wait_s[warm_up:], usual_data[warm_up:], strict=True))
+        found.append(
+            Straggler(
+                rank=rank.worker.rank,
+                host=rank.worker.host,
+                own_s=median(times[warm_up:]),
+                usual_s=median(usual[warm_up:]),
+                share=lag / median(rank.step_s[warm_up:]),
+                cause="data" if data > lag / 2 else "compute",
+            )
+        )
+    return sorted(found, key=lambda one: -one.share)
 
 
 def communication(reduced: Sequence[Sequence[float]], local: Sequence[Sequence[float]]) -> Communication:

@@ -49,6 +49,10 @@ class Place:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
+    def gpu_properties(self) -> list[Any]:
+        """Return torch's properties of this rank's GPU, in a list that is empty without one."""
+        return [torch.cuda.get_device_properties(self.device)] if self.device.type == "cuda" else []
+
     def sums(self, values: torch.Tensor) -> list[float]:
         """Return the values (float64, on the device) summed over all ranks. Waits for the device."""
         dist.all_reduce(values)

@@ -27,17 +27,18 @@ def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
         drawing = Figure(figsize=(1200 / 72, 800 / 72), dpi=108)
         _head(drawing, result)
         grid = drawing.add_gridspec(
-            3, 2, height_ratios=(360, 28, 28), left=0.06, right=0.92, top=0.83, bottom=0.07, hspace=0.55, wspace=0.3
+            4, 2, height_ratios=(300, 60, 28, 28), left=0.06, right=0.92, top=0.83, bottom=0.07, hspace=0.65, wspace=0.3
         )
         _loss(drawing.add_subplot(grid[0, 0]), result)
         _step_times(drawing.add_subplot(grid[0, 1]), result)
+        _ranks(drawing.add_subplot(grid[1, :]), result)
         if (timeline := result.timeline) is not None:
             phases = {phase.name: phase.seconds for phase in timeline.phases}
             name = f"to the first step: {duration(timeline.ended - timeline.began)}"
-            _bar(drawing.add_subplot(grid[1, :]), name, phases, COLORS[1:])
+            _bar(drawing.add_subplot(grid[2, :]), name, phases, COLORS[1:])
         if (goodput := result.goodput) is not None:
             name = f"goodput {100 * goodput.share:.1f} %: where {duration(goodput.wall_s)} went"
-            _bar(drawing.add_subplot(grid[2, :]), name, goodput.parts_s, COLORS)
+            _bar(drawing.add_subplot(grid[3, :]), name, goodput.parts_s, COLORS)
         return encoded(drawing, kind)
 
 
@@ -108,6 +109,30 @@ def _step_times(axes: Axes, result: Result) -> None:
             _end(
                 axes, f"{name} {value:,.4g}", None, value, SOFT, up=11 if name == "p95" and p95 - p50 < top / 25 else 0
             )
+
+
+def _ranks(axes: Axes, result: Result) -> None:
+    """Draw what a step is on each rank: own work, the wait for data, the wait for the others. Stragglers are red."""
+    axes.set_title("a step of each rank, ms: compute (blue), data (violet), wait for the reduction (gray)")
+    timed = [worker for worker in result.workers or [] if worker.compute_s is not None]
+    if not timed:
+        _empty(axes, "no step was timed")
+        axes.set_axis_off()
+        return
+    found = (result.figures.stragglers if result.figures else None) or []
+    slow = {one.rank for one in found}
+    if found:
+        more = f" and {len(found) - 1} more" if found[1:] else ""
+        name = f"the others wait for rank {found[0].rank} on {found[0].host}{more}"
+        axes.set_title(name, loc="right", fontsize=10, fontweight="normal", color=BAD)
+    below = [0.0] * len(timed)
+    for name, color in (("compute_s", COLORS[0]), ("data_s", COLORS[2]), ("waiting_s", GRID)):
+        values = [1000 * getattr(worker, name) for worker in timed]
+        own = [BAD if name != "waiting_s" and worker.rank in slow else color for worker in timed]
+        axes.bar([worker.rank for worker in timed], values, bottom=below, color=own, width=0.8)
+        below = [low + value for low, value in zip(below, values, strict=True)]
+    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(3))
 
 
 def _bar(axes: Axes, name: str, parts: Mapping[str, float], colors: tuple[str, ...]) -> None:

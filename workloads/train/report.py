@@ -12,12 +12,14 @@ from rich.table import Table
 from workloads.client.view import ProgressView, say
 from workloads.exits import WorkloadError, last_line
 from workloads.results import Event, read_json
+from workloads.train.figures import FEWEST_STEPS
 from workloads.train.options import ConvNeXtOptions
-from workloads.train.result import Figures, Goodput, Result, Timeline
+from workloads.train.result import Figures, Goodput, Result, Straggler, Timeline, Worker
 from workloads.train.timeline import from_cluster
 
 QUIET_S = 10.0
 """Seconds between lines with the loss where there is no progress bar."""
+SHOWN = 3  # stragglers; the JSON has all of them
 LEAST_S = 0.05
 """Phases and parts shorter than this are left out on a terminal; the JSON has them."""
 
@@ -73,6 +75,7 @@ def lines(result: Result) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     if result.figures:
         found += _figures(result.figures, result.world or 1)
+        found += _ranks(result.workers or [], result.figures.stragglers)
     elif result.step:
         found.append(("speed", "not measured: no step after the warm-up"))
     if (compiled := (result.task or {}).get("compile")) is not None:
@@ -119,6 +122,29 @@ def _figures(figures: Figures, world: int) -> list[tuple[str, str]]:
     if (scaling := figures.scaling) is not None:
         alone = f"{world} × {rate(scaling.single_images_per_s)} img/s ({scaling.file})"
         found.append(("scaling", f"{100 * scaling.efficiency:.1f} % of {alone}"))
+    return found
+
+
+def _ranks(workers: Sequence[Worker], stragglers: Sequence[Straggler] | None) -> list[tuple[str, str]]:
+    """Return the lines about differences between ranks, and about unhealthy GPUs."""
+    found = []
+    times = [(worker.compute_s, worker.waiting_s) for worker in workers]
+    compute, waiting = ([value for value in part if value is not None] for part in zip(*times, strict=True))
+    if len(compute) > 1:
+        spans = [f"{duration(min(part))} to {duration(max(part))}" for part in (compute, waiting)]
+        unknown = f"; fewer than {FEWEST_STEPS} steps show no straggler" if stragglers is None else ""
+        found.append(("ranks", f"compute {spans[0]} of a step, wait for the reduction {spans[1]}{unknown}"))
+    for one in (stragglers or [])[:SHOWN]:
+        times = f"takes {duration(one.own_s)} itself, usual are {duration(one.usual_s)}: longer for its {one.cause}"
+        found.append(
+            ("straggler", f"rank {one.rank} on {one.host} {times}; the others wait {100 * one.share:.1f} % of a step")
+        )
+    if more := len((stragglers or [])[SHOWN:]):
+        found.append(("straggler", f"and {more} more"))
+    for worker in workers:
+        if (gpu := worker.health) and (gpu.slowed or gpu.errors):
+            state = ", ".join([f"throttled: {gpu.slowed}"] * bool(gpu.slowed) + gpu.errors)
+            found.append(("GPU", f"rank {worker.rank} on {worker.host}: {state}"))
     return found
 
 

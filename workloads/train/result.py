@@ -6,8 +6,9 @@ Times in seconds, memory in bytes, shares from 0 to 1. A field that does not app
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+from workloads.nccl.evidence.gpu import Gpu
 from workloads.results import JobResult, Part
 from workloads.train.options import Request
 
@@ -15,7 +16,12 @@ SCHEMA = "rdma-ray/train/3"
 
 
 class Worker(Part):
-    """A rank and its place."""
+    """A rank and its place.
+
+    `compute_s`, `data_s` and `waiting_s` are the medians of a measured step: own work (passes, optimizer), the wait for
+    data, and the wait for the gradients' reduction after the rank has computed its own. `health` is its GPU's over the
+    run; `missing` is what could not be read of it, and why.
+    """
 
     rank: int
     host: str
@@ -23,6 +29,26 @@ class Worker(Part):
     device: str
     gpu: str | None
     rows: int
+    compute_s: float | None = None
+    data_s: float | None = None
+    waiting_s: float | None = None
+    health: Gpu | None = None
+    missing: list[str] | None = None
+
+
+class Straggler(Part):
+    """A rank that the others wait for, step after step.
+
+    `own_s` is the median of what a step takes until it has computed its gradients and after their reduction, `usual_s`
+    that of the usual rank. `share` of a step is what the others wait for it. `cause`: what of it takes longer.
+    """
+
+    rank: int
+    host: str
+    own_s: float
+    usual_s: float
+    share: float
+    cause: Literal["data", "compute"]
 
 
 class StepTime(Part):
@@ -61,7 +87,7 @@ class Figures(Part):
     `images_per_s` counts all workers, over the time of the slowest rank. `mfu` is the share of `peak_flops` (one GPU,
     dense bf16 whatever the run's precision) that `flops_per_image` amount to. `data_wait` is the largest share of its
     time that a rank waited for data. `compile_s` covers the passes before the first step (see Clock). `peak_memory` is
-    that of the fullest GPU, as PyTorch's allocator counts it.
+    that of the fullest GPU, as PyTorch's allocator counts it. `stragglers` is None if they are not known.
     """
 
     steps: int
@@ -80,6 +106,7 @@ class Figures(Part):
     peak_memory: int | None
     communication: Communication | None
     scaling: Scaling | None
+    stragglers: list[Straggler] | None = None
 
 
 class Curve(Part):

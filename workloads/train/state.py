@@ -211,13 +211,54 @@ class Trace:
             emit("note", text=f"no trace: {reason(error)}")
 
 
+class Reduction:
+    """Times how long each step waits for the reduction of the gradients after this rank has computed its own.
+
+    DDP makes all ranks wait for the slowest, so their steps take equally long; the slowest waits least. DDP's own
+    statistics (`_get_ddp_logging_data`) lack data and optimizer, and make the thread wait for the device before every
+    step that they cover (pytorch: torch/csrc/distributed/c10d/reducer_cuda.cpp, read 2026-11).
+
+    `waiting_s` stays empty without DDP, and if it broadcasts buffers (batch norm): ranks wait there, too.
+    """
+
+    def __init__(self, timer: Timer, model: nn.Module) -> None:
+        self.timer = timer
+        self.waiting_s: list[float] = []
+        self.marks: list[tuple[Any, Any]] = []
+        parallel: Any = _parallel(model)  # untyped in torch
+        self.known = parallel is not None and not parallel.will_sync_module_buffers()
+
+    @contextmanager
+    def watched(self, loss: torch.Tensor) -> Iterator[None]:
+        """Mark the end of this rank's part of a backward pass of `loss`, and the end of the reduction.
+
+        The engine calls callbacks after all gradients are computed, in the order in which they were queued, on the
+        streams that called `backward` (pytorch: torch/csrc/autograd/engine.cpp, exec_post_processing, read 2026-11).
+        This one is queued when the pass begins. DDP's, which waits for the reduction, is queued with the last bucket.
+        """
+        if not self.known:
+            yield
+            return
+        engine: Any = torch.autograd.Variable._execution_engine  # untyped in torch
+        computed: list[Any] = []
+        loss.register_hook(lambda _: engine.queue_callback(lambda: computed.append(self.timer._mark())))
+        yield
+        self.marks.append((computed[0], self.timer._mark()))
+
+    def settle(self) -> None:
+        """Convert marks to seconds, as `Timer.settle`."""
+        for before, after in self.marks:
+            self.waiting_s.append(before.elapsed_time(after) / 1e3 if self.timer.cuda else after - before)
+        self.marks.clear()
+
+
 def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Communication | None:
     """Time forward and backward passes alternately with and without the reduction of the gradients, without an update.
 
     Their difference is the exposed communication. One more pass of each kind warms up. Returns None without DDP. Call
     it after the last step, so that nothing of the run depends on it.
     """
-    parallel = next((part for part in model.modules() if isinstance(part, DistributedDataParallel)), None)
+    parallel = _parallel(model)
     if parallel is None:
         return None
     times: dict[bool, list[float]] = {True: [], False: []}
@@ -241,6 +282,10 @@ def seed_everything(seed: int, step: int, rank: int) -> None:
     random.seed(value)
     np.random.seed(value)
     torch.manual_seed(value)  # the CUDA generators, too
+
+
+def _parallel(model: nn.Module) -> DistributedDataParallel | None:
+    return next((part for part in model.modules() if isinstance(part, DistributedDataParallel)), None)
 
 
 def _copied(leaf: Any) -> Any:

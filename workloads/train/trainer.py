@@ -20,6 +20,7 @@ import torch._dynamo  # the first optimizer imports it too, more slowly: see `wo
 import torch.distributed as dist
 
 from workloads.exits import Exit, WorkloadError
+from workloads.nccl.evidence.gpu import GpuWatch
 from workloads.results import emit
 from workloads.train import journal, shards, task
 from workloads.train.checkpoints import Folder, label_of
@@ -32,7 +33,7 @@ from workloads.train.options import REQUEST, ConvNeXtOptions, RunOptions
 from workloads.train.place import Leave, Place, Watch, in_ray_train
 from workloads.train.result import Communication, Record, Worker
 from workloads.train.shards import Found, Writer
-from workloads.train.state import Timer, Trace, TrainState, measure, seed_everything
+from workloads.train.state import Reduction, Timer, Trace, TrainState, measure, seed_everything
 from workloads.train.task import Task
 from workloads.train.timeline import Clock
 
@@ -130,6 +131,7 @@ class Run:
         self.leaving: Leave | None = None
         self.unwritten = False
         self.timer = Timer(device)
+        self.gpus = GpuWatch(place.gpu_properties)
         self.watch = Watch(place, clock.submitted, spec.max_run, spec.name)
         attempt = Attempt(clock.submitted, clock.worker, place.world, self.first_step, time.time())
         self.journal = Journal(folder, attempt) if place.rank == 0 else None
@@ -143,6 +145,7 @@ class Run:
         group: Any = dist.new_group(backend="gloo") if dist.is_initialized() else None
         self.writer = Writer(self.folder, self.spec.name, self.spec.keep, group, self.skipped)
         self.wrapped = self.task.prepare(self.model, self.place.device)
+        self.reduction = Reduction(self.timer, self.wrapped)
         self.state.optimizer = self.task.optimizer(self.model)
         self.state.schedule = self.task.schedule(self.state.optimizer, self.epoch_steps)
         if self.saved is not None:
@@ -165,6 +168,7 @@ class Run:
         self.wrapped.train()
         if self.spec.profile and self.place.rank == 0:
             self.trace = Trace(self.folder, self.place.device, self.first_step, self.spec.warm_up)
+        self.gpus.start()
         self.timer.start()
         for step in range(self.first_step, self.steps):
             self._step(step)
@@ -185,7 +189,8 @@ class Run:
         wait_s = time.perf_counter() - began
         seed_everything(self.spec.seed, step, self.place.rank)
         loss = self.faults.loss(self.loss(batch), step)
-        torch.autograd.backward(loss)
+        with self.reduction.watched(loss):
+            torch.autograd.backward(loss)
         if self.spec.check_gradients and self._at_look(step + 1):
             self._compare_gradients(step)
         self.state.optimizer.step()
@@ -307,6 +312,7 @@ class Run:
     def _settle(self) -> None:
         self.place.synchronize()
         self.timer.settle()
+        self.reduction.settle()
 
     def _note(self, due: bool = False, now: bool = False) -> None:
         """Write rank 0's progress to the journal."""
@@ -339,13 +345,18 @@ class Run:
     def record(self) -> Record:
         """Return the record of the run. Every rank calls it; only rank 0's clock counts."""
         place, spec, history = self.place, self.spec, self.progress.history
+        health = self.gpus.finish()
         device, host, gpu, memory = str(place.device), socket.gethostname(), None, None
         if place.device.type == "cuda":
             gpu, memory = torch.cuda.get_device_name(place.device), torch.cuda.max_memory_allocated(place.device)
         worker = Worker(
-            rank=place.rank, host=host, node_id=place.node_id, device=device, gpu=gpu, rows=self.share.local
-        )
-        times = RankTimes(worker=worker, step_s=self.timer.step_s, wait_s=self.timer.wait_s, peak_memory=memory)
+            rank=place.rank, host=host, node_id=place.node_id, device=device, gpu=gpu, rows=self.share.local,
+            health=health[0] if health else None, missing=self.gpus.missing or None,
+        )  # fmt: skip
+        times = RankTimes(
+            worker=worker, step_s=self.timer.step_s, wait_s=self.timer.wait_s, waiting_s=self.reduction.waiting_s,
+            peak_memory=memory,
+        )  # fmt: skip
         measured = Measurement(
             clock=self.clock,
             ranks=place.gather(times),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workloads.train.training import measured, rank
-from workloads.train.figures import MOST_POINTS, communication, curve, figures, stretches
+from workloads.train.figures import MOST_POINTS, communication, curve, figures, placed, stragglers, stretches
 from workloads.train.options import Single
 from workloads.train.result import Figures
 
@@ -104,3 +105,66 @@ def test_a_long_run_gives_a_short_curve_that_keeps_its_end_and_its_longest_step(
     assert found.step_s[-1][0] == 10_099
     assert max(longest for _, _, longest in found.step_s) == 5.0
     assert found.loss[-1][0] == 10_000
+
+
+def noisy(seed: int, world: int, spread: float, steps: int = 40, slow: dict[int, float] | None = None) -> list[Any]:
+    """Return ranks whose own times vary by `spread` (standard deviation over mean), step by step; they end together.
+
+    `slow` are the factors of slow ranks. A step is 100 ms of own work and then the wait for the slowest rank.
+    """
+    random = Random(seed)
+    own = [
+        [0.1 * max(0.2, random.gauss(1, spread)) * (slow or {}).get(number, 1) for _ in range(steps)]
+        for number in range(world)
+    ]
+    ends = [max(times) + 0.01 for times in zip(*own, strict=True)]
+    return [
+        rank(number, ends, wait=[0.0] * steps, waiting=[end - time for end, time in zip(ends, times, strict=True)])
+        for number, times in enumerate(own)
+    ]
+
+
+@pytest.mark.parametrize(("world", "spread"), [(2, 0.02), (2, 0.2), (3, 0.1), (16, 0.05), (64, 0.2)])
+def test_noise_names_no_straggler(world: int, spread: float) -> None:
+    assert [seed for seed in range(200 // world + 10) if stragglers(noisy(seed, world, spread), 5)] == []
+
+
+@pytest.mark.parametrize(
+    ("world", "slow", "named"),
+    [
+        (2, {1: 1.3}, [1]),
+        (16, {3: 1.15}, [3]),
+        (16, {3: 1.3, 11: 1.5}, [11, 3]),
+        (16, dict.fromkeys(range(8, 16), 1.4), list(range(8, 16))),  # one node of two
+        (16, {3: 1.05}, []),
+        (16, dict.fromkeys(range(16), 1.4), []),
+    ],
+)
+def test_stragglers_are_named(world: int, slow: dict[int, float], named: list[int]) -> None:
+    for seed in range(10):
+        found = stragglers(noisy(seed, world, 0.02, slow=slow), 5)
+        assert found is not None
+        assert sorted(one.rank for one in found) == sorted(named)
+        assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
+        for one in found:
+            assert (one.host, one.cause) == (f"node-{one.rank // 8}", "compute")
+            assert one.own_s / one.usual_s == pytest.approx(slow[one.rank], rel=0.05)
+            assert one.share == pytest.approx((slow[one.rank] - 1) * 0.1 / (max(slow.values()) * 0.1 + 0.01), rel=0.3)
+
+
+def test_rare_delays_and_short_runs_name_no_straggler() -> None:
+    late = noisy(0, 4, 0.02, slow={1: 2.0})
+    usual = noisy(0, 4, 0.02)
+    half = [late[1].step_s[:20] + usual[1].step_s[20:], late[1].waiting_s[:20] + usual[1].waiting_s[20:]]
+    assert stragglers([usual[0], rank(1, half[0], wait=[0.0] * 40, waiting=half[1]), *usual[2:]], 0) == []
+    assert stragglers(noisy(0, 4, 0.02, steps=24, slow={1: 2.0}), 5) is None  # 19 steps
+    assert stragglers([rank(0, [0.1] * 40)], 5) is None
+
+
+def test_slow_data_is_the_cause() -> None:
+    fast = rank(0, [0.1] * 30, wait=[0.001] * 30, waiting=[0.05] * 30)
+    slow = rank(1, [0.1] * 30, wait=[0.045] * 30, waiting=[0.01] * 30)
+    [found] = stragglers([fast, slow], 0) or []
+    assert (found.rank, found.cause, found.share) == (1, "data", pytest.approx(0.4))
+    worker = placed(slow, 0)
+    assert (worker.compute_s, worker.data_s, worker.waiting_s) == (pytest.approx(0.045), 0.045, 0.01)

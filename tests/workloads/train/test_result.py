@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.workloads.nccl.test_evidence_gpu import gpu
 from tests.workloads.train.training import measured, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit
@@ -47,7 +48,7 @@ def test_the_schema() -> None:
     assert sorted(written["figures"]) == [
         *("communication", "compile_s", "data_wait", "flops_per_image", "images", "images_per_s"),
         *("images_per_s_per_worker", "mfu", "peak_flops", "peak_memory", "scaling", "step_s", "steps"),
-        *("steps_per_s", "warm_up_s", "warm_up_steps"),
+        *("steps_per_s", "stragglers", "warm_up_s", "warm_up_steps"),
     ]
     assert Result.model_validate(written) == result(RUN)
 
@@ -70,6 +71,7 @@ def test_the_report_on_a_terminal() -> None:
         "gradients' reduction": "10.0 % of a pass exposed: 100.0 ms with it, 90.0 ms without, 2 passes each",
         "before": "7 s to compile, 2.5 s of warm-up, in no average",
         "peak memory": "60.0 GiB on the fullest GPU",
+        "ranks": "compute 80.0 ms to 80.0 ms of a step, wait for the reduction 10.0 ms to 10.0 ms",
         "graphs": "1 compiled by inductor, 7 after the split at DDP's buckets; 0 graph breaks",
         "gradients": "equal on all ranks, bit for bit, at 5 steps",
         "loss": "1.0000 at first, 0.0200 in the end",
@@ -82,11 +84,34 @@ def test_the_report_on_a_terminal() -> None:
     }
 
 
+def test_the_report_names_stragglers_and_unhealthy_gpus() -> None:
+    hot = gpu(limited_s={"HwThermalSlowdown": 12.3}, xids=[79])
+    slow = rank(9, [0.1] * 40, wait=[0.0] * 40, waiting=[0.01] * 40, gpu="NVIDIA H200", health=hot)
+    fast = [
+        rank(number, [0.1] * 40, wait=[0.0] * 40, waiting=[0.04] * 40, gpu="NVIDIA H200", health=gpu())
+        for number in (0, 1)
+    ]
+    found = result(record(measured([*fast, slow])))
+    shown = dict(lines(found))
+    assert shown["ranks"] == "compute 60.0 ms to 90.0 ms of a step, wait for the reduction 10.0 ms to 40.0 ms"
+    assert shown["straggler"] == (
+        "rank 9 on node-1 takes 90.0 ms itself, usual are 60.0 ms: longer for its compute;"
+        " the others wait 30.0 % of a step"
+    )
+    assert shown["GPU"] == (
+        "rank 9 on node-1: throttled: 00000000:3b:00.0 (HwThermalSlowdown 12.3 of 60.0 s, 40 °C), Xid 79"
+    )
+    assert Result.model_validate_json(found.as_json()) == found
+    few = dict(lines(result(record(measured([rank(number, [0.1] * 10) for number in (0, 1)])))))
+    assert few["ranks"].endswith("; fewer than 20 steps show no straggler")
+    assert "straggler" not in few
+
+
 @pytest.mark.parametrize("found", [result(RUN), result(record(measured([rank(0, [0.1] * 2)])), goodput=None)])
 def test_the_picture(found: Result) -> None:
     drawn = picture(found, "svg").decode()
     assert drawn == picture(found, "svg").decode()
-    for text in ("loss", "step time, ms", "convnext base tuned: first", "to the first step"):
+    for text in ("loss", "step time, ms", "a step of each rank, ms", "convnext base tuned: first", "to the first step"):
         assert text in drawn
     assert ("goodput 40.0 %: where 60 s went" in drawn) == (found.goodput is not None)
 

@@ -20,6 +20,7 @@ class TinyOptions(RunOptions):
 
     `epoch`: steps of an epoch, longer than a run by default. `missing_on`: the rank that does not find its data.
     `mixing`: drop-out, and batch norm over a rank's rows. `broken_at`: the step whose data rank 1 cannot read.
+    `slow`: the rank whose loss computes more.
     """
 
     task: Literal["tiny"] = "tiny"
@@ -27,6 +28,7 @@ class TinyOptions(RunOptions):
     missing_on: int | None = None
     mixing: bool = True
     broken_at: int = -1
+    slow: int | None = None
 
 
 class TinyData:
@@ -75,6 +77,9 @@ class TinyTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch
+        if self.options.slow is not None and self.options.slow == dist.get_rank():
+            for _ in range(5):
+                torch.mm(torch.ones(512, 512), torch.ones(512, 512))
         return nn.functional.cross_entropy(model(images), labels)
 
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:

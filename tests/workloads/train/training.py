@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infra.catalog.pins import RAY
+from workloads.nccl.evidence.gpu import Gpu
 from workloads.train.figures import Measurement, RankTimes, fields
 from workloads.train.options import ConvNeXtOptions
 from workloads.train.result import Goodput, Outcome, Record, Result, Survival, Worker
@@ -17,18 +18,20 @@ def rank(
     steps: Sequence[float],
     *,
     wait: Sequence[float] | None = None,
+    waiting: Sequence[float] | None = None,
     gpu: str | None = None,
     memory: int | None = None,
+    health: Gpu | None = None,
 ) -> RankTimes:
-    """Return one rank with these step times (s), a tenth of each spent waiting by default."""
+    """Return one rank with these step times (s). By default a tenth of each is a wait for data, another for others."""
     device = f"cuda:{number % 8}" if gpu else "cpu"
-    worker = Worker(
-        rank=number, host=f"node-{number // 8}", node_id=f"{number // 8:04x}", device=device, gpu=gpu, rows=8
-    )
+    host = f"node-{number // 8}"
+    worker = Worker(rank=number, host=host, node_id=host, device=device, gpu=gpu, rows=8, health=health)
     return RankTimes(
         worker=worker,
         step_s=list(steps),
         wait_s=list(wait) if wait is not None else [step / 10 for step in steps],
+        waiting_s=list(waiting) if waiting is not None else [step / 10 for step in steps],
         peak_memory=memory,
     )
 

@@ -126,6 +126,12 @@ class Gpu(Part):
             parts.append(f"{self.after.temperature_c} °C")
         return f"{self.pci} ({', '.join(parts)})" if parts else ""
 
+    @property
+    def errors(self) -> list[str]:
+        """Xid errors, and the number of uncorrected memory errors if there are any."""
+        memory = [f"{self.uncorrected} uncorrected memory errors"] if self.uncorrected else []
+        return [*(f"Xid {xid}" for xid in dict.fromkeys(self.xids)), *memory]
+
 
 @dataclass
 class _Watched:
@@ -143,8 +149,8 @@ class GpuWatch:
     """Reads the GPUs of this process: call `start` before the run, `finish` once after it. Neither raises.
 
     Args:
-        properties: Returns torch.cuda.get_device_properties of each GPU. Their PCI addresses identify them whatever
-            CUDA_VISIBLE_DEVICES holds; that of a MIG instance is its GPU's, which has the clocks and the errors.
+        properties: Returns torch.cuda.get_device_properties of each GPU, if there is one. Their PCI addresses identify
+            them whatever CUDA_VISIBLE_DEVICES holds; that of a MIG instance is its GPU's, which has clocks and errors.
         bindings: Returns NVIDIA's bindings.
     """
 
@@ -171,11 +177,14 @@ class GpuWatch:
         return found
 
     def _start(self) -> None:
+        addresses = [address(one) for one in self.properties()]
+        if not addresses:
+            return
         nvml = self.bindings()
         nvml.nvmlInit()
         self.nvml = nvml
         self.fields = self._try("times of throttling", lambda: counters(nvml)) or {}
-        for pci in map(address, self.properties()):
+        for pci in addresses:
             gpu = nvml.nvmlDeviceGetHandleByPciBusId(pci)
             self._try("Xid errors", partial(self._record, gpu))
             uuid, reading, times = nvml.nvmlDeviceGetUUID(gpu), self._reading(gpu), self._times(gpu)

@@ -160,14 +160,12 @@ def gpus(result: Result) -> list[tuple[str, ...]]:
 def _health(gpu: Gpu) -> tuple[str, ...]:
     before, after = gpu.before, gpu.after
     limits = [f"{name} {seconds:.1f} s" for name, seconds in gpu.limited_s.items() if seconds >= 0.05]
-    xids = [f"Xid {xid}" for xid in dict.fromkeys(gpu.xids)]
-    errors = [*xids, *([f"{gpu.uncorrected} uncorrected memory errors"] if gpu.uncorrected else [])]
     return (
         f"{_known(before.sm_mhz)}, {_known(after.sm_mhz)} of {_known(after.sm_max_mhz)}",
         ", ".join(limits) or ("none" if gpu.limited_s else "not counted"),
         f"{_known(before.temperature_c)}, {_known(after.temperature_c)}",
         f"{_known(before.power_w)}, {_known(after.power_w)} of {_known(after.power_limit_w)}",
-        ", ".join(errors) or "none",
+        ", ".join(gpu.errors) or "none",
     )
 
 
