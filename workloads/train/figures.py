@@ -26,8 +26,9 @@ class RankTimes:
     """One rank's part of the last attempt. `step_s[i]` and `wait_s[i]` are of step number i of the attempt.
 
     `step_s` spans from the end of the step before to the step's own end on the device. It includes `wait_s`, in which
-    the loop waited for data, and excludes compilation, checkpoints and evaluations. `waiting_s` is the part from the
-    rank's own gradients to the end of their reduction, empty if it is not known.
+    the loop waited for the data source while the device had nothing to do, and excludes compilation, checkpoints and
+    evaluations. `waiting_s` is the part from the rank's own gradients to the end of their reduction, empty if it is not
+    known.
     """
 
     worker: Worker

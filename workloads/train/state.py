@@ -133,24 +133,31 @@ class Timer:
         self.step_s: list[float] = []
         self.wait_s: list[float] = []
         self.pauses: dict[str, float] = {}
-        self.marks: list[tuple[Any, Any]] = []
+        self.marks: list[tuple[Any, Any, float, Any]] = []
         self.before = self._mark()
 
     def start(self) -> None:
         """Begin the next step now."""
         self.before = self._mark()
 
-    def step(self, wait_s: float) -> None:
-        """End a step on this thread; the device may still run it."""
+    def step(self, wait_s: float, arrived: Any = None) -> None:
+        """End a step on this thread, which waited for data; the device may still run it.
+
+        Args:
+            wait_s: Time that the thread waited for the step's data.
+            arrived: CUDA event at which the data came. The wait counts as far as the device had nothing to do: the
+                thread is ahead of it, and may wait while it computes the step before.
+        """
         now = self._mark()
-        self.marks.append((self.before, now))
-        self.wait_s.append(wait_s)
+        self.marks.append((self.before, now, wait_s, arrived))
         self.before = now
 
     def settle(self) -> None:
         """Convert marks to seconds. On a GPU, the thread must have waited for the device."""
-        for before, after in self.marks:
+        for before, after, wait_s, arrived in self.marks:
             self.step_s.append(before.elapsed_time(after) / 1e3 if self.cuda else after - before)
+            idle_s = wait_s if arrived is None else max(0.0, before.elapsed_time(arrived) / 1e3)
+            self.wait_s.append(min(wait_s, idle_s))
         self.marks.clear()
 
     @contextmanager

@@ -28,6 +28,8 @@ class Task(Protocol):
     data: Source
     flops_per_sample: float | None = None
     """Floating-point operations of one image, forward and backward, from the architecture. None: no MFU."""
+    memory_format: torch.memory_format = torch.contiguous_format
+    """Of the images that `loss` receives."""
 
     def model(self, device: torch.device) -> nn.Module:
         """Return a new model on the device, in its memory format, not wrapped. The trainer seeds the generators."""

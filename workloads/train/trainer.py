@@ -7,11 +7,9 @@ find its order of buckets (gradients are summed bucket by bucket, so another ord
 
 from __future__ import annotations
 
-import itertools
 import logging
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +22,7 @@ from workloads.nccl.evidence.gpu import GpuWatch
 from workloads.results import emit
 from workloads.train import journal, shards, task
 from workloads.train.checkpoints import Folder, label_of
+from workloads.train.data.feed import Feed
 from workloads.train.data.source import Batch, Share
 from workloads.train.faults import Faults
 from workloads.train.figures import Measurement, RankTimes, fields, metrics
@@ -151,7 +150,7 @@ class Run:
         if self.saved is not None:
             self.state.load_optimizer(self.saved)
             self.saved = None
-        self.batches: Iterator[Batch] = iter(self.task.data.batches(self.share, self.place.device))
+        self.feed = self._feed(self.share)
         self.clock.restored = time.time()
 
     def go(self) -> None:
@@ -183,10 +182,8 @@ class Run:
 
     def _step(self, step: int) -> None:
         """Train on one batch."""
-        began = time.perf_counter()
         self.faults.before_step(step, self.writer.wait)
-        batch = next(self.batches)
-        wait_s = time.perf_counter() - began
+        batch = next(self.feed)
         seed_everything(self.spec.seed, step, self.place.rank)
         loss = self.faults.loss(self.loss(batch), step)
         with self.reduction.watched(loss):
@@ -202,7 +199,11 @@ class Run:
         self.progress.step = step + 1
         if self.trace:
             self.trace.step()
-        self.timer.step(wait_s)
+        self.timer.step(self.feed.wait_s, self.feed.arrived)
+
+    def _feed(self, share: Share) -> Feed:
+        device = self.place.device
+        return Feed(self.task.data.batches(share, device), device, self.task.memory_format)
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """Return the loss of this rank's share, weighted by its rows."""
@@ -211,8 +212,7 @@ class Run:
 
     def _pass_without_update(self) -> None:
         """Compile, and let DDP find its buckets, on the first batch, which the first step then trains on."""
-        batch = next(self.batches)
-        self.batches = itertools.chain([batch], self.batches)
+        batch = self.feed.peek()
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         self.wrapped.train()
         for _ in range(PASSES):
@@ -397,7 +397,7 @@ class Run:
     def _probe(self) -> Communication | None:
         """Probe the run's first batch. The peak memory was read before."""
         share = replace(self.share, first_step=0, steps=1)
-        batch = next(iter(self.task.data.batches(share, self.place.device)))
+        batch = next(self._feed(share))
         return measure(self.wrapped, lambda: self.loss(batch), self.place, self.spec.probe)
 
     def _unsound(self, step: int, steps: int, loss: float) -> str:

@@ -21,6 +21,7 @@ from torchvision.datasets import FakeData as FakeDataOfTorchvision
 
 from tests.workloads.conftest import ROOT
 from workloads.exits import WorkloadError
+from workloads.train.data.feed import Feed
 from workloads.train.data.items import ImageFolder, ParquetTensors, crop_box, cropped, read
 from workloads.train.data.loader import FakeData, source
 from workloads.train.data.source import DataOptions, Order, Share, Source
@@ -103,7 +104,7 @@ same = partial(torch.testing.assert_close, rtol=0, atol=0)
 
 
 def batches(found: Source, part: Share) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return list(found.batches(part, CPU))
+    return list(Feed(found.batches(part, CPU), CPU, torch.contiguous_format))
 
 
 @pytest.mark.parametrize("kind", ["synthetic", "fakedata", "imagefolder"])

@@ -11,12 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from workloads.train.data.feed import MEAN, STD
 from workloads.train.data.items import ImageFolder, Item, Items, ParquetTensors, read
 from workloads.train.data.source import Batch, DataOptions, Order, Share, Source
-
-# ImageNet's, by channel, on a scale from 0 to 1: torchvision's models and the published trainer use them.
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
 
 
 def source(options: DataOptions) -> Source:
@@ -50,8 +47,7 @@ class Loaded:
             num_workers=self.options.loader,
             pin_memory=device.type == "cuda",
         )
-        for images, labels in loader:
-            yield on_device(images, labels, device, self.options.channels_last)
+        yield from loader
 
 
 class Synthetic(Loaded):
@@ -76,7 +72,9 @@ class Synthetic(Loaded):
             rng = np.random.default_rng([share.seed, number, row])
             labels[at] = rng.integers(self.options.classes)
             rng.standard_normal(dtype=np.float32, out=images[at])
-        return on_device(torch.from_numpy(images), torch.from_numpy(labels), device, self.options.channels_last)
+        # In the step's format, because a step uses them as they are.
+        memory = torch.channels_last if self.options.channels_last else torch.contiguous_format
+        return torch.from_numpy(images).to(device).contiguous(memory_format=memory), torch.from_numpy(labels).to(device)
 
 
 class RayData(Loaded):
@@ -90,6 +88,7 @@ class RayData(Loaded):
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         import ray.data
 
+        del device  # Feed pins and copies
         order = self.order(share.batch, share.seed)
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
@@ -106,8 +105,7 @@ class RayData(Loaded):
             )
             for batch in pipeline.iter_batches(batch_size=share.local, prefetch_batches=2):
                 # Ray's arrays are read-only views of its shared memory.
-                images, labels = (torch.from_numpy(np.array(batch[name])) for name in ("image", "label"))
-                yield on_device(images, labels, device, self.options.channels_last)
+                yield torch.from_numpy(np.array(batch["image"])), torch.from_numpy(np.array(batch["label"]))
             step = end
 
 
@@ -136,11 +134,3 @@ def normalized(images: torch.Tensor) -> torch.Tensor:
     scaled = images.float().div(255)
     mean, std = (torch.tensor(of, device=images.device).view(3, 1, 1) for of in (MEAN, STD))
     return scaled.sub_(mean).div_(std)
-
-
-def on_device(images: torch.Tensor, labels: torch.Tensor, device: torch.device, channels_last: bool) -> Batch:
-    """Copy a batch to the device. Bytes are copied as bytes and normalized there."""
-    memory = torch.channels_last if channels_last else torch.contiguous_format
-    moved = images.to(device, non_blocking=True)
-    moved = normalized(moved) if moved.dtype == torch.uint8 else moved
-    return moved.contiguous(memory_format=memory), labels.to(device, non_blocking=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
-"""Images and labels of one rank's share of one step, on the device."""
+"""Images (bytes, or normalized float32) and int64 labels of one rank's share of one step."""
 
 
 class DataOptions(BaseModel, frozen=True, extra="forbid"):
@@ -87,7 +87,7 @@ class Source(Protocol):
         """
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        """Yield this rank's rows of global batches first_step … steps − 1: normalized float32 images, int64 labels."""
+        """Yield this rank's rows of global batches first_step … steps − 1, in main memory or on the device."""
 
 
 @dataclass(frozen=True)
