@@ -20,7 +20,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 @pytest.mark.parametrize(
     ("pin", "package"),
-    [("RAY_VERSION", "ray"), ("TORCH_VERSION", "torch"), ("SCIKIT_LEARN_VERSION", "scikit-learn")],
+    [
+        ("RAY_VERSION", "ray"),
+        ("TORCH_VERSION", "torch"),
+        ("TORCHVISION_VERSION", "torchvision"),
+        ("SCIKIT_LEARN_VERSION", "scikit-learn"),
+    ],
 )
 def test_packages_are_those_of_the_project(pin: str, package: str) -> None:
     workloads = PROJECT["optional-dependencies"]["workloads"]

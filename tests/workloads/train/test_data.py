@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import parquet
 from torchvision import transforms
-from torchvision.datasets import FakeData as FakeDataOfTorchvision
+from torchvision.datasets import FakeData
+from torchvision.transforms import v2
 
 from tests.workloads.conftest import ROOT
 from workloads.exits import WorkloadError
 from workloads.train.data.feed import Feed
-from workloads.train.data.items import ImageFolder, ParquetTensors, crop_box, cropped, read
-from workloads.train.data.loader import FakeData, source
+from workloads.train.data.items import ParquetImages, RandomCrop, decoded, image_folder, read
+from workloads.train.data.loader import source
 from workloads.train.data.source import DataOptions, Order, Share, Source
 
 CPU = torch.device("cpu")
@@ -133,54 +134,90 @@ def test_synthetic_images_alternate_in_a_pool() -> None:
     assert set(found[0][1].tolist()) == {0, 1, 2}
 
 
-def test_fakedata_is_torchvisions_bit_for_bit() -> None:
+def test_fakedata_is_the_published_trainers_and_comes_unshuffled_from_loader_processes() -> None:
     normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     transform = transforms.Compose([transforms.ToTensor(), normalize])
-    theirs = FakeDataOfTorchvision(9, image_size=(3, SIDE, SIDE), num_classes=1000, transform=transform)
-    ours = FakeData(9, SIDE, 1000)
-    for index in range(9):
-        image, label = ours[0, 0, index]
-        same((torch.from_numpy(image), label), (theirs[index][0], int(theirs[index][1])))
-
-
-def test_fakedata_comes_unshuffled_from_loader_processes() -> None:
+    theirs = FakeData(20, image_size=(3, SIDE, SIDE), num_classes=3, transform=transform)
     inside = batches(source(config("fakedata")), share(steps=2))
     same(batches(source(config("fakedata", loader=2)), share(steps=2)), inside)
-    assert np.array_equal(inside[1][0][0].numpy(), FakeData(20, SIDE, 3)[0, 0, 7][0])
+    for index in range(14):
+        images, labels = inside[index // 7]
+        same((images[index % 7], int(labels[index % 7])), (theirs[index][0], int(theirs[index][1])))
 
 
 def test_an_image_folder_labels_every_picture(folder: Path) -> None:
-    found = ImageFolder(str(folder), SIDE, 3)
+    found = image_folder(str(folder), SIDE, 3, training=True)
     assert len(found) == 18
     for index in range(18):
-        image, label = found[0, 0, index]
-        assert image.dtype == np.uint8
+        image, label = found[0, index]
+        assert isinstance(image, torch.Tensor)
+        assert image.dtype == torch.uint8
         assert image[:, 5, 5].tolist() == [80 * label, 40 * (index % 6), 200]
         assert label == index // 6
 
 
-def test_crops_differ_by_epoch(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 255, (60, 90, 3), dtype=np.uint8)
+def test_a_crop_is_a_function_of_its_draw(tmp_path: Path) -> None:
+    """In any process, whatever was drawn before; about half are mirrored."""
+    ramp = np.repeat(np.linspace(0, 255, 90).astype(np.uint8)[None, :, None], 60, axis=0).repeat(3, axis=2)
     (tmp_path / "only").mkdir()
-    Image.fromarray(noise).save(tmp_path / "only" / "noise.png")
-    found = ImageFolder(str(tmp_path), SIDE, 1)
-    first, again, other = (found[0, epoch, 0][0] for epoch in (0, 0, 1))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
+    for name in range(2):
+        Image.fromarray(ramp).save(tmp_path / "only" / f"{name}.png")
+    found = image_folder(str(tmp_path), SIDE, 1, training=True)
+    crops = {seed: torch.as_tensor(found[seed, seed % 2][0]).int() for seed in range(100)}
+    torch.manual_seed(99)
+    same({seed: torch.as_tensor(found[seed, seed % 2][0]).int() for seed in reversed(range(100))}, crops)
+    assert 30 < sum(bool(crop[0, 5, -1] > crop[0, 5, 0]) for crop in crops.values()) < 70
 
 
-@given(width=st.integers(1, 500), height=st.integers(1, 500), seed=st.integers(0, 1000))
-def test_a_crop_is_inside_the_picture(width: int, height: int, seed: int) -> None:
-    left, top, w, h = crop_box(width, height, np.random.default_rng(seed))
-    assert 0 <= left < left + w <= width
-    assert 0 <= top < top + h <= height
+def test_an_item_has_another_seed_in_each_epoch_and_run_and_the_same_in_any_batch() -> None:
+    def seeds(seed: int, epoch: int, batch: int) -> dict[int, int]:
+        order = Order(60, batch, seed)
+        steps = range(epoch * order.epoch_steps, (epoch + 1) * order.epoch_steps)
+        return {item: drawn for step in steps for drawn, item in order.draws(step).tolist()}
+
+    assert seeds(0, 1, 60) == seeds(0, 1, 12)
+    runs = [seeds(seed, epoch, 60) for seed in (0, 1) for epoch in (0, 1)]
+    assert len({drawn for run in runs for drawn in run.values()}) == 4 * 60
+
+
+def test_crops_are_torchvisions_bit_for_bit() -> None:
+    theirs = v2.Compose([v2.RandomResizedCrop(SIDE), v2.RandomHorizontalFlip()])
+    picture = torch.randint(0, 256, (3, 40, 50), dtype=torch.uint8)
+    for seed in range(10):
+        torch.manual_seed(seed)
+        found = RandomCrop(SIDE)(picture)
+        torch.manual_seed(seed)
+        same(found, theirs(picture))
+
+
+def test_every_format_is_decoded_and_damage_is_named(tmp_path: Path) -> None:
+    """Pillow reads what torchvision does not."""
+    picture = Image.new("RGB", (40, 30), (250, 20, 20))
+    for name, kind in (("a.bmp", "RGB"), ("a.png", "P"), ("a.jpg", "CMYK"), ("a.tiff", "RGB"), ("a.webp", "RGB")):
+        picture.convert(kind).save(tmp_path / name)  # type: ignore[arg-type]  # a mode
+        found = decoded(str(tmp_path / name))
+        assert (found.shape, found.dtype) == ((3, 30, 40), torch.uint8), name
+        assert found[0].float().mean() > 200 > 60 > found[1].float().mean(), name
+    Image.fromarray(np.full((30, 40), 60000, dtype=np.uint16)).save(tmp_path / "gray16.png")
+    assert decoded((tmp_path / "gray16.png").read_bytes(), "0").dtype == torch.uint8
+    (tmp_path / "cut.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:300])
+    with pytest.raises(WorkloadError, match=r"cannot read the image .*cut\.jpg: .*repair or remove it"):
+        decoded(str(tmp_path / "cut.jpg"))
+
+
+def test_without_torchvision_only_synthetic_data_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
+    assert source(config("synthetic")).order(4, 0).epoch_steps == 5
+    for kind in ("fakedata", "imagefolder", "ray"):
+        with pytest.raises(WorkloadError, match=r"has no torchvision for its torch.*set ray.image.*--data synthetic"):
+            source(config(kind, data_path=str(folder))).order(4, 0)
 
 
 def test_parquet_tensors_are_one_data_set(tensors: Path) -> None:
-    found = ParquetTensors(str(tensors), SIDE, 3)
+    found = ParquetImages(str(tensors), SIDE, 3, training=True)
     assert len(found) == 20
     for index in (0, 3, 4, 9, 10, 19, 2):
-        image, label = found[0, 0, index]
+        image, label = found[0, index]
         assert image.shape == (3, SIDE, SIDE)
         assert set(image.flatten().tolist()) == {index}
         assert label == index % 3
@@ -190,7 +227,7 @@ def test_parquet_of_encoded_pictures(tmp_path: Path, folder: Path) -> None:
     files = sorted(folder.rglob("*.png"))
     table = pa.table({"image": [file.read_bytes() for file in files], "label": [i // 6 for i in range(18)]})
     parquet.write_table(table, tmp_path / "all.parquet")
-    image, label = ParquetTensors(str(tmp_path), SIDE, 3)[0, 0, 8]
+    image, label = ParquetImages(str(tmp_path), SIDE, 3, training=True)[0, 8]
     assert (image[:, 3, 3].tolist(), label) == ([80, 80, 200], 1)
 
 
@@ -202,11 +239,9 @@ def test_ray_data_tasks_do_not_import_torch() -> None:
 
 def test_a_ray_data_task_reads_its_rows(tensors: Path) -> None:
     """test_convnext_cluster.py runs the whole pipeline."""
-    order, items = Order(20, 7, 3), ParquetTensors(str(tensors), SIDE, 3)
+    order, items = Order(20, 7, 3), ParquetImages(str(tensors), SIDE, 3, training=True)
     cut = [read({"data": order.draws(3)[share(rank, 3).rows]}, items) for rank in range(3)]
     assert np.concatenate([part["image"] for part in cut])[:, 0, 0, 0].tolist() == order.rows(3).tolist()
-    # Step 3 of 2 a pass is in the second one.
-    assert [set(column) for column in order.draws(3).T[:2].tolist()] == [{3}, {1}]
 
 
 def test_missing_data_is_named(tmp_path: Path, folder: Path, tensors: Path) -> None:
@@ -215,24 +250,20 @@ def test_missing_data_is_named(tmp_path: Path, folder: Path, tensors: Path) -> N
     parquet.write_table(pa.table({"picture": [1]}), tmp_path / "odd.parquet")
     for problem, kind, path, classes in (
         ("--data-path /nowhere: no such folder on node", "imagefolder", "/nowhere", 3),
-        ("it has no class folders", "imagefolder", tmp_path / "no-classes", 3),
+        ("Couldn't find any class folder in", "imagefolder", tmp_path / "no-classes", 3),
         ("3 class folders, and the model has 1000 classes.*--set classes=3", "imagefolder", folder, 1000),
-        ("class folder empty has no images", "imagefolder", tmp_path / "no-images", 1),
+        (
+            "no valid file for the classes empty.*one folder of images per class",
+            "imagefolder",
+            tmp_path / "no-images",
+            1,
+        ),
         ("--data-path /nowhere: no such folder", "ray", "/nowhere", 3),
         ("odd.parquet: no column image, label", "ray", tmp_path, 3),
     ):
         with pytest.raises(WorkloadError, match=problem):
             source(config(kind, data_path=str(path), classes=classes)).order(1, 0)
     with pytest.raises(WorkloadError, match=r"label 2, and the model has 2 classes"):
-        ParquetTensors(str(tensors), SIDE, 2)[0, 0, 2]
+        ParquetImages(str(tensors), SIDE, 2, training=True)[0, 2]
     with pytest.raises(WorkloadError, match=r"an image of 3072 bytes, not 3 · 64 · 64; set its side by --set image=SI"):
-        ParquetTensors(str(tensors), 64, 3)[0, 0, 2]
-
-
-def test_half_of_the_crops_are_mirrored() -> None:
-    ramp = np.repeat(np.arange(0, 256, 4, dtype=np.uint8)[None, :, None], 64, axis=0).repeat(3, axis=2)
-    rises = [
-        (found := cropped(Image.fromarray(ramp), SIDE, np.random.default_rng(seed)))[0, 5, -1] > found[0, 5, 0]
-        for seed in range(200)
-    ]
-    assert 70 < sum(rises) < 130
+        ParquetImages(str(tensors), 64, 3, training=True)[0, 2]

@@ -1,6 +1,7 @@
-"""Labeled images by index: the same index always returns the same image.
+"""Labeled images by their draw (seed, index): the same draw always returns the same image, in any process.
 
-This module does not import torch, which would delay each process of Ray Data's tasks.
+This module imports torch and torchvision only where images are decoded: an import would delay each process of Ray
+Data's tasks, and the cluster's image may lack torchvision.
 """
 
 from __future__ import annotations
@@ -19,66 +20,65 @@ from numpy.typing import NDArray
 from workloads.exits import WorkloadError
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    import torch
 
-# torchvision 0.29, datasets/folder.py: suffixes of an image folder's files.
-SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
-# Inception's random crop (Szegedy et al. 2014), as in torchvision: share of the area, ratio of the sides, attempts.
-AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
+# torchvision's references/classification: the side of a picture whose middle is evaluated, relative to the crop's.
+MARGIN = 256 / 224
 
-Item = tuple[NDArray[np.generic], int]
+Item = tuple["torch.Tensor | NDArray[np.uint8]", int]
 """One image [3, side, side] with its label: uint8 from 0 to 255, or normalized float32."""
 
 
 class Items(Protocol):
-    """Data set of known length, by (seed, epoch, index): all three determine an item's random crop."""
+    """Data set of known length. A draw of `Order.draws` is an item's seed, which determines its crop, and its index."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, draw: Sequence[int]) -> Item:
-        """Return image and label number `index`, always the same for the same draw (seed, epoch, index)."""
+        """Return image and label number `index`, always the same for the same draw (seed, index)."""
 
 
-class ImageFolder:
-    """Folder with one folder of images per class, in the order of their names, cropped and mirrored at random.
+class Drawn:
+    """Data set of torchvision whose transform the draw determines.
+
+    torchvision's transforms use torch's generator, which is therefore seeded for each item and not restored: the loop
+    seeds it again after it has fetched a batch.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, draw: Sequence[int]) -> Item:
+        _seed(draw)
+        item: Item = self.dataset[draw[1]]
+        return item
+
+
+def image_folder(path: str, side: int, classes: int, training: bool) -> Drawn:
+    """Return torchvision's ImageFolder: one folder of images per class, in the order of their names.
 
     WorkloadError if the folder is missing or empty, a class has no images, or there are not `classes` classes.
     """
-
-    def __init__(self, path: str, side: int, classes: int) -> None:
-        self.side = side
-        root = Path(path)
-        if not root.is_dir():
-            raise WorkloadError(
-                f"--data-path {path}: no such folder on node {socket.gethostname()}; every node needs it"
-            )
-        names = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
-        if not names:
-            raise WorkloadError(f"--data-path {path}: it has no class folders; create one folder of images per class")
-        if len(names) != classes:
-            raise WorkloadError(
-                f"--data-path {path}: {len(names)} class folders, and the model has {classes} classes; name the folder"
-                f" of all classes, or use --set classes={len(names)}"
-            )
-        self.samples: list[tuple[Path, int]] = []
-        for label, name in enumerate(names):
-            found = sorted(file for file in (root / name).rglob("*") if file.suffix.lower() in SUFFIXES)
-            if not found:
-                raise WorkloadError(
-                    f"--data-path {path}: class folder {name} has no images ({', '.join(sorted(SUFFIXES))});"
-                    " add some, or remove the folder and the class"
-                )
-            self.samples += [(file, label) for file in found]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, draw: Sequence[int]) -> Item:
-        file, label = self.samples[draw[2]]
-        return decoded(file, str(file), self.side, draw), label
+    if not Path(path).is_dir():
+        raise WorkloadError(f"--data-path {path}: no such folder on node {socket.gethostname()}; every node needs it")
+    try:
+        found = torchvision().datasets.ImageFolder(path, transform=transform(side, training), loader=decoded)
+    except FileNotFoundError as error:
+        raise WorkloadError(
+            f"--data-path {path}: {error} Create one folder of images per class, and remove those without images"
+        ) from error
+    if (number := len(found.classes)) != classes:
+        raise WorkloadError(
+            f"--data-path {path}: {number} class folders, and the model has {classes} classes; name the folder of all"
+            f" classes, or use --set classes={number}"
+        )
+    return Drawn(found)
 
 
-class ParquetTensors:
+class ParquetImages:
     """Parquet files with columns `image` (a flat list of 3 · side · side bytes, or an encoded picture) and `label`.
 
     The files, in the order of their names, are one data set. Whole row groups are read and the last one is cached:
@@ -86,10 +86,11 @@ class ParquetTensors:
     differ.
     """
 
-    def __init__(self, path: str, side: int, classes: int) -> None:
-        from pyarrow import parquet  # type: ignore[import-untyped]  # pyarrow ships no types
+    def __init__(self, path: str, side: int, classes: int, training: bool) -> None:
+        from pyarrow import parquet, types  # type: ignore[import-untyped]  # pyarrow ships no types
 
         self.side, self.classes = side, classes
+        self.transform: Any = None
         files = sorted(str(file) for file in Path(path).glob("*.parquet"))
         if not files:
             raise WorkloadError(f"--data-path {path}: no *.parquet files on node {socket.gethostname()}")
@@ -102,6 +103,8 @@ class ParquetTensors:
                 raise WorkloadError(
                     f"{file}: no column {', '.join(sorted(missing))}; it has {found.schema_arrow.names}"
                 )
+            if not types.is_nested(found.schema_arrow.field("image").type):
+                self.transform = self.transform or transform(side, training)
             for group in range(found.metadata.num_row_groups):
                 total += found.metadata.row_group(group).num_rows
                 self.groups.append((file, group))
@@ -111,16 +114,17 @@ class ParquetTensors:
         return self.ends[-1]
 
     def __getitem__(self, draw: Sequence[int]) -> Item:
-        group = bisect.bisect_right(self.ends, draw[2])
+        group = bisect.bisect_right(self.ends, draw[1])
         file, number = self.groups[group]
         table = _row_group(file, number)
-        row = draw[2] - self.ends[group]  # from the end of the group
+        row = draw[1] - self.ends[group]  # from the end of the group
         label = int(table["label"][row].as_py())
         if not 0 <= label < self.classes:
             raise WorkloadError(f"{file}: label {label}, and the model has {self.classes} classes")
         value = table["image"][row]
         if not hasattr(value, "values"):
-            return decoded(io.BytesIO(value.as_py()), f"{draw[2]} in {file}", self.side, draw), label
+            _seed(draw)
+            return self.transform(decoded(value.as_py(), f"{draw[1]} in {file}")), label
         pixels: NDArray[np.uint8] = np.asarray(value.values.to_numpy(zero_copy_only=False), dtype=np.uint8)
         if pixels.size != 3 * self.side**2:
             raise WorkloadError(
@@ -138,52 +142,73 @@ def _row_group(file: str, number: int) -> Any:
 
 
 def read(batch: dict[str, Any], items: Items) -> dict[str, Any]:
-    """Read a batch in a task: draws [n, 3] to images [n, 3, side, side] as bytes and labels [n]."""
+    """Read a batch in a task: draws [n, 2] to images [n, 3, side, side] as bytes and labels [n]."""
     images, labels = zip(*(items[draw] for draw in batch["data"].tolist()), strict=True)
     return {"image": np.stack(images), "label": np.array(labels, dtype=np.int64)}
 
 
-def decoded(file: Path | io.BytesIO, name: str, side: int, draw: Sequence[int]) -> NDArray[np.uint8]:
-    """Return the part of an encoded picture that `draw` determines. WorkloadError if the picture is damaged."""
-    image = _pillow()
+def transform(side: int, training: bool) -> Any:
+    """Return the transform of pictures of bytes to `side` by `side`: a random crop, or the middle."""
+    v2 = torchvision().transforms.v2
+    return RandomCrop(side) if training else v2.Compose([v2.Resize(round(MARGIN * side)), v2.CenterCrop(side)])
+
+
+class RandomCrop:
+    """torchvision's RandomResizedCrop and RandomHorizontalFlip, bit for bit, without their dispatch: 75 µs less."""
+
+    def __init__(self, side: int) -> None:
+        self.crop = torchvision().transforms.v2.RandomResizedCrop(side)
+
+    def __call__(self, picture: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        functional = torchvision().transforms.v2.functional
+        box = self.crop.make_params([picture])
+        cropped: torch.Tensor = functional.resized_crop(picture, **box, size=self.crop.size, antialias=True)
+        return functional.horizontal_flip(cropped) if torch.rand(1) < 0.5 else cropped
+
+
+def decoded(source: str | bytes, name: str | None = None) -> torch.Tensor:
+    """Return an encoded picture, from its path or its bytes, as RGB bytes [3, h, w].
+
+    torchvision's decoder is faster than Pillow (docs/measurements.md), which reads what it does not: BMP, TIFF, 16-bit
+    PNG, animations, and all where a torchvision after 0.29, which deprecates its decoder, has none. WorkloadError with
+    the name of a picture that is damaged.
+    """
+    import torch
+    from PIL import Image
+
+    vision = torchvision()
     try:
-        with image.open(file) as opened:
-            picture = opened.convert("RGB")
+        encoded = source if isinstance(source, str) else torch.frombuffer(bytearray(source), dtype=torch.uint8)
+        picture: torch.Tensor = vision.io.decode_image(encoded, "RGB")
+        if picture.dtype == torch.uint8 and picture.ndim == 3:
+            return picture
+    except (AttributeError, RuntimeError):
+        pass  # another format, damaged, or no decoder
+    try:
+        with Image.open(source if isinstance(source, str) else io.BytesIO(source)) as opened:
+            picture = vision.transforms.v2.functional.pil_to_tensor(opened.convert("RGB"))
     except OSError as error:
-        raise WorkloadError(f"cannot read the image {name}: {error}; repair or remove it") from error
-    return cropped(picture, side, np.random.default_rng(draw))
+        raise WorkloadError(f"cannot read the image {name or source}: {error}; repair or remove it") from error
+    return picture
 
 
-def cropped(picture: Image, side: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Return a random part of the picture as [3, side, side], mirrored half of the time."""
-    from PIL.Image import Resampling, Transpose
-
-    left, top, width, height = crop_box(picture.width, picture.height, rng)
-    box = (left, top, left + width, top + height)
-    scaled = picture.resize((side, side), Resampling.BILINEAR, box=box)
-    if rng.random() < 0.5:
-        scaled = scaled.transpose(Transpose.FLIP_LEFT_RIGHT)
-    return np.ascontiguousarray(np.asarray(scaled, dtype=np.uint8).transpose(2, 0, 1))
-
-
-def crop_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """Return (left, top, width, height) of a random crop, or of the middle if no attempt fits into the picture."""
-    for _ in range(TRIES):
-        area = width * height * rng.uniform(*AREA)
-        ratio = float(np.exp(rng.uniform(np.log(RATIO[0]), np.log(RATIO[1]))))
-        w, h = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
-        if 0 < w <= width and 0 < h <= height:
-            return int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1)), w, h
-    side = min(width, height)
-    return (width - side) // 2, (height - side) // 2, side, side
-
-
-def _pillow() -> Any:
+def torchvision() -> Any:
+    """Return torchvision. WorkloadError if this node's image lacks it, or has it for another torch."""
     try:
-        from PIL import Image
-    except ImportError as error:
+        import torchvision.datasets
+        import torchvision.io
+        import torchvision.transforms.v2
+    except (ImportError, RuntimeError) as error:
         raise WorkloadError(
-            f"decoding images requires Pillow, which node {socket.gethostname()} lacks: use a ray.image that has it"
-            " (pip install pillow==13.0.0), or --data synthetic"
+            f"node {socket.gethostname()} has no torchvision for its torch ({error}): set ray.image to an image with"
+            " both, or use --data synthetic without mixup and cutmix"
         ) from error
-    return Image
+    return torchvision
+
+
+def _seed(draw: Sequence[int]) -> None:
+    import torch
+
+    torch.default_generator.manual_seed(draw[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import cast
@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from workloads.train.data.feed import MEAN, STD
-from workloads.train.data.items import ImageFolder, Item, Items, ParquetTensors, read
+from workloads.train.data.items import Drawn, Item, Items, ParquetImages, image_folder, read, torchvision
 from workloads.train.data.source import Batch, DataOptions, Order, Share, Source
 
 
@@ -30,20 +30,34 @@ class Loaded:
 
     @cached_property
     def items(self) -> Items:
-        options, path = self.options, self.options.data_path or ""
-        if options.data in ("fakedata", "synthetic"):
-            return FakeData(options.items, options.image, options.classes)
-        tensors = options.data == "ray" and any(Path(path).glob("*.parquet"))
-        return (ParquetTensors if tensors else ImageFolder)(path, options.image, options.classes)
+        options = self.options
+        if options.data != "fakedata":
+            return self._stored(options.data_path or "", training=True)
+        # Normalized in the loader's processes, as in the published trainer.
+        vision = torchvision()
+        transform = vision.transforms.Compose(
+            [vision.transforms.ToTensor(), vision.transforms.Normalize(MEAN, STD)],
+        )
+        size = (3, options.image, options.image)
+        return Drawn(vision.datasets.FakeData(options.items, size, options.classes, transform))
 
     def order(self, batch: int, seed: int) -> Order:
         return Order(len(self.items), batch, seed, shuffle=self.options.data != "fakedata")
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         order = self.order(share.batch, share.seed)
+        draws = (order.draws(step)[share.rows].tolist() for step in range(share.first_step, share.steps))
+        yield from self._loaded(self.items, draws, device)
+
+    def _stored(self, path: str, training: bool) -> Items:
+        tensors = self.options.data == "ray" and any(Path(path).glob("*.parquet"))
+        return (ParquetImages if tensors else image_folder)(path, self.options.image, self.options.classes, training)
+
+    def _loaded(self, items: Items, draws: Iterable[list[list[int]]], device: torch.device) -> Iterator[Batch]:
+        """Yield the batches of these draws from the loader's processes."""
         loader = DataLoader(
-            cast("Dataset[Item]", self.items),
-            batch_sampler=(order.draws(step)[share.rows].tolist() for step in range(share.first_step, share.steps)),
+            cast("Dataset[Item]", items),
+            batch_sampler=draws,
             num_workers=self.options.loader,
             pin_memory=device.type == "cuda",
         )
@@ -56,6 +70,9 @@ class Synthetic(Loaded):
     A pool of global batches, used in turn. (seed, batch, row) fixes an image and its label: each row has its own
     generator, so that a rank generates its own rows only, and any number of ranks gets the same ones.
     """
+
+    def order(self, batch: int, seed: int) -> Order:
+        return Order(self.options.items, batch, seed)
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         size = self.options.pool
@@ -107,30 +124,3 @@ class RayData(Loaded):
                 # Ray's arrays are read-only views of its shared memory.
                 yield torch.from_numpy(np.array(batch["image"])), torch.from_numpy(np.array(batch["label"]))
             step = end
-
-
-class FakeData:
-    """torchvision's FakeData with ToTensor and Normalize, bit for bit: noise that depends on the index only.
-
-    Source: torchvision 0.29.2, datasets/fakedata.py and transforms; the published trainer uses it.
-    """
-
-    def __init__(self, items: int, side: int, classes: int) -> None:
-        self.items, self.side, self.classes = items, side, classes
-
-    def __len__(self) -> int:
-        return self.items
-
-    def __getitem__(self, draw: Sequence[int]) -> Item:
-        generator = torch.Generator().manual_seed(draw[2])
-        image = torch.randn(3, self.side, self.side, generator=generator)
-        label = int(torch.randint(0, self.classes, (1,), generator=generator))
-        # To bytes and back, as through torchvision's PIL image.
-        return normalized(image.mul(255).byte()).numpy(), label
-
-
-def normalized(images: torch.Tensor) -> torch.Tensor:
-    """Return […, 3, h, w] uint8 as float32 of mean 0 and deviation 1 over ImageNet: ToTensor and Normalize."""
-    scaled = images.float().div(255)
-    mean, std = (torch.tensor(of, device=images.device).view(3, 1, 1) for of in (MEAN, STD))
-    return scaled.sub_(mean).div_(std)

@@ -124,14 +124,16 @@ class Order:
         """Return the items [batch] of global batch number `step`, counted from 0 over the whole run."""
         places = np.arange(self.batch, dtype=np.int64) + step % self.epoch_steps * self.batch
         places %= self.items
-        return _permutation(self.items, self.seed, self.epoch(step))[places] if self.shuffle else places
+        return _epoch(self.items, self.seed, self.epoch(step))[0][places] if self.shuffle else places
 
     def draws(self, step: int) -> NDArray[np.int64]:
-        """Return (seed, epoch, item) of each row, which determine an item's random crop."""
+        """Return [batch, 2]: each row's seed, a function of (seed, epoch, item) for its random crop, and its item."""
         rows = self.rows(step)
-        return np.stack([np.full_like(rows, self.seed), np.full_like(rows, self.epoch(step)), rows], axis=1)
+        return np.stack([_epoch(self.items, self.seed, self.epoch(step))[1][rows], rows], axis=1)
 
 
 @lru_cache(maxsize=1)  # permuting a million items takes as long as a step
-def _permutation(items: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    return np.random.default_rng([seed, epoch]).permutation(items)
+def _epoch(items: int, seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the order of an epoch's items, and a seed for each item."""
+    rng = np.random.default_rng([seed, epoch])
+    return rng.permutation(items), rng.integers(2**32, size=items)
