@@ -50,7 +50,8 @@ def convnext(
     Without GPUs, a tiny variant runs on gloo in seconds.
 
     Exit codes: 0 trained to the end, 1 error, 2 stopped before its end (continue
-    by --resume), 3 gradients that differ between ranks.
+    by --resume) or less accurate than --min-accuracy, 3 gradients that differ
+    between ranks.
     """
     outputs = read_outputs(job)
     request, notes = resolve_convnext(outputs, options)

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from workloads.exits import WorkloadError
 from workloads.train.data.source import Batch, Order, Share
 from workloads.train.options import DigitsOptions
-from workloads.train.task import Task
+from workloads.train.task import Task, place, summed
 
 # The learning rate falls by DECAY each epoch, whatever the number of epochs, so that a run can be resumed for more.
 LEARNING_RATE, DECAY, WEIGHT_DECAY = 3e-3, 0.85, 1e-2
@@ -96,12 +95,9 @@ class DigitsTask(Task):
 
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return the accuracy over the whole test set. Each image is on exactly one rank, without padding."""
-        rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        rank, world = place()
         images, labels = (part[rank::world].to(device) for part in self.test)
         with torch.inference_mode():
             right = int((model(images).argmax(1) == labels).sum()) if len(labels) else 0
-        # Double precision: the counts are exact on every rank.
-        counts = torch.tensor([right, len(labels)], dtype=torch.float64, device=device)
-        if dist.is_initialized():
-            dist.all_reduce(counts)
-        return {"accuracy": float(counts[0] / counts[1])}
+        right_of_all, count = summed(torch.tensor([right, len(labels)], dtype=torch.float64, device=device))
+        return {"accuracy": right_of_all / count}

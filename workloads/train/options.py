@@ -125,6 +125,14 @@ class ConvNeXtSettings(DataOptions):
     warmup_steps: Hidden[int] = Field(0, ge=0, description="Steps of a linear warm-up of the learning rate.")
     decay_steps: Hidden[int | None] = Field(None, ge=1, description="Steps of a half cosine to 0 after the warm-up.")
 
+    label_smoothing: Hidden[float] = Field(
+        0.0, ge=0, lt=1, description="Share of each label that is spread evenly over all classes."
+    )
+    mixup: Hidden[float] = Field(
+        0.0, ge=0, description="Alpha of torchvision's MixUp of the images of a batch; 0 is off."
+    )
+    cutmix: Hidden[float] = Field(0.0, ge=0, description="Alpha of CutMix; with mixup, each step uses one of both.")
+
     gradient_as_bucket_view: Hidden[bool] = Field(False, description="DDP's option.")
     static_graph: Hidden[bool] = Field(False, description="DDP's option.")
     broadcast_buffers: Hidden[bool] = Field(True, description="DDP's option.")
@@ -192,6 +200,9 @@ class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
     checkpoint_every: int | None = Field(
         None, ge=1, description="Steps between checkpoints. [default: at ends of epochs and at the end]"
     )
+    min_accuracy: float | None = Field(
+        None, ge=0, le=1, description="Exit with 2 below this accuracy on the images of --data-path's folder val."
+    )
     compare: Annotated[Path | None, option(metavar="FILE")] = Field(
         None, description="Result of one worker (--workers 1 --json FILE), for the scaling efficiency."
     )
@@ -215,11 +226,13 @@ class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
         return chosen | {"given": tuple(given)}
 
     @model_validator(mode="after")
-    def _check_length(self) -> ConvNeXtOptions:
+    def _check_options(self) -> ConvNeXtOptions:
         if self.steps is not None and self.epochs is not None:
             raise ValueError("--steps and --epochs both set the length of the run: use one of the two")
         if {"batch", "global_batch"} <= {*self.given}:
             raise ValueError("--batch counts images per worker and --global-batch over all: use one of the two")
+        if self.min_accuracy is not None and self.data in ("synthetic", "fakedata"):
+            raise ValueError(f"--min-accuracy with --data {self.data}, which is noise: use --data imagefolder or ray")
         return self
 
 

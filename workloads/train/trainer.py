@@ -108,6 +108,11 @@ class Run:
         if spec.steps is None and spec.epochs is None:
             raise WorkloadError("the length of the run is unknown: set --steps or --epochs")
         self.steps = spec.steps or (spec.epochs or 0) * self.epoch_steps
+        if spec.min_accuracy is not None and self.steps < self.epoch_steps:
+            raise WorkloadError(
+                f"--min-accuracy {spec.min_accuracy:g} is measured at ends of epochs, of {self.epoch_steps} steps each:"
+                f" {self.steps} steps are less than one; use --epochs"
+            )
 
         seed_everything(spec.seed, 0, 0)  # the same weights on every rank
         self.model = self.task.model(device)

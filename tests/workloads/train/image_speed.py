@@ -35,7 +35,7 @@ CROPS = (v2.RandomResizedCrop(SIDE), v2.RandomHorizontalFlip())
 
 
 def generate(folder: Path, images: int) -> None:
-    """Write JPEGs of 500 by 400 pixels in two classes: smooth shapes with noise, about 110 kB each as in ImageNet."""
+    """Write JPEGs of 500 by 400 pixels in two classes: smooth shapes with noise, about 80 kB each."""
     rng = np.random.default_rng(0)
     for number in range(images):
         shapes = Image.fromarray(rng.integers(0, 256, (50, 63, 3), dtype=np.uint8)).resize((500, 400))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from pydantic import ValidationError
 from torch import nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # public, yet not among its typed exports
@@ -19,6 +23,7 @@ from workloads.exits import WorkloadError
 from workloads.train.convnext import compilation
 from workloads.train.convnext.model import ConvNeXt
 from workloads.train.convnext.task import ConvNeXtTask
+from workloads.train.data.feed import Feed
 from workloads.train.data.source import Share
 from workloads.train.options import ConvNeXtOptions
 
@@ -64,6 +69,7 @@ class TestSettings:
             ({"bucket_mb": 0.5}, "bucket_mb 0.5: .* at least 1"),
             ({"compile": "off", "compile_mode": "max-autotune"}, "only inductor has modes"),
             ({"precision": "fp32", "stream": "bf16"}, "stream bf16 with precision fp32"),
+            ({"min_accuracy": 0.7}, "--min-accuracy with --data synthetic, which is noise"),
             ({"color": "red"}, "color\n  Extra inputs are not permitted"),
             ({"set": ("momentum",)}, "--set momentum: use KEY=VALUE"),
         ],
@@ -100,6 +106,29 @@ def test_tuned_is_channels_last_with_fused_adamw() -> None:
     (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
     assert batch[0].is_contiguous(memory_format=torch.channels_last)
     assert made("baseline").report()["compile"] == {"way": "off"}
+
+
+def loss_of(seed: int, **changes: Any) -> tuple[float, torch.Tensor]:
+    """Return a seeded loss on eight images, and their logits without mixing."""
+    one = made("baseline", stochastic_depth=0.0, batch=8, **changes)
+    model, _, _ = built(one)
+    (batch,) = one.data.batches(Share(0, 1, 0, 1, 8, 0), CPU)
+    torch.manual_seed(seed)
+    return one.loss(model, batch).item(), model(batch[0])
+
+
+def test_label_smoothing_is_torchs() -> None:
+    """The loss of a label and that of all labels, in these shares."""
+    plain, logits = loss_of(0)
+    even = -logits.log_softmax(1).mean().item()
+    assert loss_of(0, label_smoothing=0.4)[0] == pytest.approx(0.6 * plain + 0.4 * even)
+
+
+@pytest.mark.parametrize("changes", [{"mixup": 0.8}, {"cutmix": 1.0}, {"mixup": 0.8, "cutmix": 1.0}])
+def test_mixing_is_a_function_of_the_seed(changes: dict[str, float]) -> None:
+    mixed = [loss_of(seed, channels_last=True, **changes)[0] for seed in (1, 2, 1)]
+    assert mixed[0] == mixed[2]
+    assert len({*mixed, loss_of(1)[0]}) == 3
 
 
 @pytest.fixture
@@ -144,16 +173,17 @@ class TestNoSilentEager:
         with pytest.raises(torch._dynamo.exc.Unsupported):
             one.loss(called, batch)
 
-    def test_a_recompile_limit_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_recompile_limit_is_counted(self) -> None:
         """Blocks with different stochastic depths, compiled one by one without fullgraph."""
         one = made(stochastic_depth=0.5)
         found = compilation.Compilation(one.settings, CPU)
-        monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
         model = one.model(CPU)
         for block in model.blocks():
             block.compile(dynamic=False, backend="eager")
         (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
-        one.loss(model.train(), batch)
+        # Not by monkeypatch, whose undoing deletes the setting (torch 2.15.0, utils/_config_module.py).
+        with torch._dynamo.config.patch(recompile_limit=1):  # type: ignore[attr-defined]  # added at run time
+            one.loss(model.train(), batch)
         with pytest.raises(WorkloadError, match="fell back to eager code: Dynamo recompile limit exceeded"):
             found.check()
 
@@ -161,6 +191,64 @@ class TestNoSilentEager:
         monkeypatch.setattr(nn.Module, "compile", lambda _self, **_options: None)
         with pytest.raises(WorkloadError, match="ran in eager code: 0 graphs compiled"):
             losses(made(), 2)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders train and val with two classes; val has 11 pictures."""
+    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for part, label, count in (("train", 0, 4), ("train", 1, 4), ("val", 0, 6), ("val", 1, 5)):
+        (root / part / f"class-{label}").mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(128 * label, 128 * label + 128, (40, 50, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / part / f"class-{label}" / f"{number}.png")
+    return root
+
+
+def on_pictures(root: Path, **changes: Any) -> ConvNeXtTask:
+    return made(data="imagefolder", data_path=str(root), classes=2, loader=0, **changes)
+
+
+def _evaluated(_rank: int, _world: int, root: Path) -> dict[str, float]:
+    one = on_pictures(root, compile="off")
+    model, _, _ = built(one)
+    return one.evaluate(model.eval(), CPU)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_evaluation_counts_each_image_once_on_any_number_of_ranks(pictures: Path) -> None:
+    """In eager mode: the compiled graphs stay those of training."""
+    one = on_pictures(pictures, min_accuracy=0.5)
+    model, called, _ = built(one)
+    batch = next(Feed(one.data.batches(Share(0, 1, 0, 2, 4, 0), CPU), CPU, one.memory_format))
+    for _ in range(2):
+        torch.autograd.backward(one.loss(called.train(), batch))
+    found = one.evaluate(model.eval(), CPU)
+    assert found["accuracy"] * 11 == pytest.approx(round(found["accuracy"] * 11))
+    assert found["accuracy_5"] == 1  # of two classes
+    assert one.report()["compile"]["graphs"] == 1
+    assert on_ranks(_evaluated, 3, pictures) == [found] * 3
+    vision = one.data.test_items
+    assert vision is not None
+    with torch.autocast("cpu", torch.bfloat16):
+        right = 0
+        for row in range(11):
+            image, label = vision[0, row]
+            prepared, _ = next(
+                Feed(iter([(torch.as_tensor(image)[None], torch.tensor([label]))]), CPU, one.memory_format)
+            )
+            right += int(model._call_impl(prepared).argmax() == label)
+    assert found["accuracy"] == right / 11
+
+
+def test_accuracy_requires_test_images_of_the_same_classes(pictures: Path, tmp_path: Path) -> None:
+    assert on_pictures(pictures / "train").evaluate(nn.Identity(), CPU) == {}
+    with pytest.raises(WorkloadError, match=r"--min-accuracy 0.9 requires test images, .* no folders train and val"):
+        on_pictures(pictures / "train", min_accuracy=0.9)
+    shutil.copytree(pictures, tmp_path / "other")
+    (tmp_path / "other" / "val" / "class-1").rename(tmp_path / "other" / "val" / "class-9")
+    with pytest.raises(WorkloadError, match=r"train and val have different classes \(class-1\)"):
+        on_pictures(tmp_path / "other")
 
 
 LATE = 0.6

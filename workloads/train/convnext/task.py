@@ -11,24 +11,33 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from workloads.exits import WorkloadError
 from workloads.train.convnext.compilation import Compilation
 from workloads.train.convnext.flops import SIZES, per_image
 from workloads.train.convnext.model import ConvNeXt
+from workloads.train.data.feed import Feed
+from workloads.train.data.items import torchvision
 from workloads.train.data.loader import source
 from workloads.train.data.source import Batch
-from workloads.train.options import ConvNeXtSettings
-from workloads.train.task import Task, parallel
+from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings
+from workloads.train.task import Task, parallel, place, summed
 
 
 class ConvNeXtTask(Task):
     """ConvNeXt as a task."""
 
-    def __init__(self, settings: ConvNeXtSettings) -> None:
+    def __init__(self, settings: ConvNeXtOptions) -> None:
         self.settings = settings
         self.size = replace(SIZES[settings.size], image=settings.image, classes=settings.classes)
         self.flops_per_sample = per_image(self.size)
         self.data = source(settings)
         self.memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
+        if self.data.test_items is None and settings.min_accuracy is not None:
+            raise WorkloadError(
+                f"--min-accuracy {settings.min_accuracy:g} requires test images, and --data-path"
+                f" {settings.data_path} has no folders train and val: add them, or leave out --min-accuracy"
+            )
+        self.mix = mix(settings)
         self.compilation: Compilation | None = None
         self._losses = 0
 
@@ -91,12 +100,48 @@ class ConvNeXtTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch
+        if self.mix is not None:
+            images, labels = self.mix(images, labels)
+            images = images.contiguous(memory_format=self.memory_format)
         # At the second forward pass, compilation is complete.
         if self.compilation and self._losses == 1:
             self.compilation.check("the first step")
         self._losses += 1
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            return nn.functional.cross_entropy(model(images), labels)
+        with self._autocast(images.device):
+            return nn.functional.cross_entropy(model(images), labels, label_smoothing=self.settings.label_smoothing)
+
+    def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
+        """Return the share of the test images whose label is the first (`accuracy`) or among the first five answers."""
+        if self.data.test_items is None:
+            return {}
+        rank, world = place()
+        best = min(5, self.size.classes)
+        counts, images_here = torch.zeros(2, dtype=torch.float64, device=device), 0
+        batches = Feed(self.data.test_batches(rank, world, self.settings.batch, device), device, self.memory_format)
+        # Eager: compiled, each other size of a batch would be another graph.
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"), self._autocast(device):
+            for images, labels in batches:
+                right = model(images).topk(best).indices == labels[:, None]
+                counts += torch.stack([right[:, 0].sum(), right.sum()])
+                images_here += len(labels)
+        first, five, count = summed(torch.cat([counts, counts.new_tensor([images_here])]))
+        return {"accuracy": first / count, "accuracy_5": five / count}
+
+    def _autocast(self, device: torch.device) -> torch.autocast:
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
 
     def report(self) -> dict[str, Any]:
         return {"compile": self.compilation.report() if self.compilation else {"way": "off"}}
+
+
+def mix(settings: ConvNeXtSettings) -> Any:
+    """Return torchvision's MixUp or CutMix of a batch, one of both at random if both are on, or None.
+
+    They draw from torch's CPU generator, which the trainer seeds by (seed, step, rank).
+    """
+    asked = {"MixUp": settings.mixup, "CutMix": settings.cutmix}
+    if not any(asked.values()):
+        return None
+    v2 = torchvision().transforms.v2
+    kinds = [getattr(v2, name)(alpha=alpha, num_classes=settings.classes) for name, alpha in asked.items() if alpha]
+    return v2.RandomChoice(kinds)

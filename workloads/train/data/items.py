@@ -42,11 +42,12 @@ class Drawn:
     """Data set of torchvision whose transform the draw determines.
 
     torchvision's transforms use torch's generator, which is therefore seeded for each item and not restored: the loop
-    seeds it again after it has fetched a batch.
+    seeds it again after it has fetched a batch. `names` are the classes', in the order of their labels.
     """
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
+        self.names: list[str] | None = getattr(dataset, "classes", None)
 
     def __len__(self) -> int:
         return len(self.dataset)

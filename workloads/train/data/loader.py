@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from workloads.exits import WorkloadError
 from workloads.train.data.feed import MEAN, STD
 from workloads.train.data.items import Drawn, Item, Items, ParquetImages, image_folder, read, torchvision
-from workloads.train.data.source import Batch, DataOptions, Order, Share, Source
+from workloads.train.data.source import Batch, DataOptions, Order, Share
 
 
-def source(options: DataOptions) -> Source:
+def source(options: DataOptions) -> Loaded:
     """Return the data that the options name."""
     kinds = {"synthetic": Synthetic, "ray": RayData}
     return kinds.get(options.data, Loaded)(options)
@@ -32,7 +33,7 @@ class Loaded:
     def items(self) -> Items:
         options = self.options
         if options.data != "fakedata":
-            return self._stored(options.data_path or "", training=True)
+            return self._stored(self._folders[0], training=True)
         # Normalized in the loader's processes, as in the published trainer.
         vision = torchvision()
         transform = vision.transforms.Compose(
@@ -40,6 +41,20 @@ class Loaded:
         )
         size = (3, options.image, options.image)
         return Drawn(vision.datasets.FakeData(options.items, size, options.classes, transform))
+
+    @cached_property
+    def test_items(self) -> Items | None:
+        """Images of the folder `val`, of which the middle is evaluated; None without one."""
+        if self.options.data in ("synthetic", "fakedata") or (folder := self._folders[1]) is None:
+            return None
+        found = self._stored(folder, training=False)
+        if (there := getattr(found, "names", None)) != (here := getattr(self.items, "names", None)):
+            one = min({*(there or [])} ^ {*(here or [])}, default="all")
+            raise WorkloadError(
+                f"--data-path {self.options.data_path}: train and val have different classes ({one}), so that labels"
+                " would differ: use the same folders in both"
+            )
+        return found
 
     def order(self, batch: int, seed: int) -> Order:
         return Order(len(self.items), batch, seed, shuffle=self.options.data != "fakedata")
@@ -49,9 +64,25 @@ class Loaded:
         draws = (order.draws(step)[share.rows].tolist() for step in range(share.first_step, share.steps))
         yield from self._loaded(self.items, draws, device)
 
-    def _stored(self, path: str, training: bool) -> Items:
-        tensors = self.options.data == "ray" and any(Path(path).glob("*.parquet"))
-        return (ParquetImages if tensors else image_folder)(path, self.options.image, self.options.classes, training)
+    def test_batches(self, rank: int, world: int, batch: int, device: torch.device) -> Iterator[Batch]:
+        """Yield this rank's part of the test images: each of them is on one rank, once, without padding."""
+        assert self.test_items is not None
+        count = len(self.test_items)
+        rows = range(count * rank // world, count * (rank + 1) // world)
+        draws = ([[0, row] for row in rows[at : at + batch]] for at in range(0, len(rows), batch))
+        yield from self._loaded(self.test_items, draws, device)
+
+    @cached_property
+    def _folders(self) -> tuple[Path, Path | None]:
+        """Folders of the training and the test images: `train` and `val` of the path if it has both, as ImageNet's."""
+        root = Path(self.options.data_path or "")
+        both = root / "train", root / "val"
+        return both if all(folder.is_dir() for folder in both) else (root, None)
+
+    def _stored(self, folder: Path, training: bool) -> Items:
+        tensors = self.options.data == "ray" and any(folder.glob("*.parquet"))
+        kind = ParquetImages if tensors else image_folder
+        return kind(str(folder), self.options.image, self.options.classes, training)
 
     def _loaded(self, items: Items, draws: Iterable[list[list[int]]], device: torch.device) -> Iterator[Batch]:
         """Yield the batches of these draws from the loader's processes."""
