@@ -101,7 +101,7 @@ class ConvNeXtSettings(DataOptions):
         "as-computed", description="bf16 keeps the residual stream in bf16; autocast alone leaves it in fp32."
     )
     kernels: Hidden[Literal["eager", "fused"]] = Field(
-        "eager", description="fused uses this project's Triton kernels. Not measured, so never a default."
+        "eager", description="fused uses this project's Triton kernels: `make bench-gpu` shows where they are faster."
     )
 
     compile: Hidden[Literal["off", "model", "blocks"]] = Field(
@@ -157,6 +157,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tuned": {
         "batch": 128,
         "precision": "bf16",
+        "stream": "bf16",
         "tf32": True,
         "cudnn_benchmark": True,
         "channels_last": True,
@@ -221,6 +222,8 @@ class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
             key, value = _setting(text)
             given[key] = value
         chosen = PRESETS.get(given.get("preset", "tuned"), {}) | given
+        if chosen.get("precision") == "fp32" and "stream" not in given:
+            chosen.pop("stream", None)  # the preset's, which requires bf16
         if (size := SIZES.get(chosen.get("size", "base"))) is not None:
             chosen = {"image": size.image, "classes": size.classes} | chosen
         return chosen | {"given": tuple(given)}

@@ -35,7 +35,7 @@ class Task(Protocol):
         """Return a new model on the device, in its memory format, not wrapped. The trainer seeds the generators."""
 
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Return what a step calls: the model compiled, and in DistributedDataParallel if there is a process group.
+        """Return what a step calls: the model compiled, and in DistributedDataParallel if there are other ranks.
 
         DDP must not rebuild its buckets if a resumed run has to end bit for bit like an uninterrupted one.
         """
@@ -61,8 +61,8 @@ class Task(Protocol):
 
 
 def parallel(model: nn.Module, device: torch.device, **options: Any) -> nn.Module:
-    """Return the model in DistributedDataParallel with these options, or as it is if there is no process group."""
-    if not dist.is_initialized():
+    """Return the model in DistributedDataParallel with these options, or as it is if there is no other rank."""
+    if place()[1] == 1:
         return model
     if unknown := options.keys() - inspect.signature(DistributedDataParallel).parameters:
         raise WorkloadError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -108,11 +109,6 @@ class Run:
         if spec.steps is None and spec.epochs is None:
             raise WorkloadError("the length of the run is unknown: set --steps or --epochs")
         self.steps = spec.steps or (spec.epochs or 0) * self.epoch_steps
-        if spec.min_accuracy is not None and self.steps < self.epoch_steps:
-            raise WorkloadError(
-                f"--min-accuracy {spec.min_accuracy:g} is measured at ends of epochs, of {self.epoch_steps} steps each:"
-                f" {self.steps} steps are less than one; use --epochs"
-            )
 
         seed_everything(spec.seed, 0, 0)  # the same weights on every rank
         self.model = self.task.model(device)
@@ -160,6 +156,12 @@ class Run:
 
     def go(self) -> None:
         """Run the remaining steps, or those until something ends the run."""
+        for _ in self.train():
+            pass
+        self._end()
+
+    def train(self) -> Iterator[int]:
+        """Yield the number of each step after it: the loop of `go`, one step at a time."""
         if self.place.rank == 0:
             epochs = self.steps // self.epoch_steps
             done, world = len(self.progress.history), self.place.world
@@ -181,9 +183,9 @@ class Run:
                 self.clock.first_step = time.time()
             if self._at_look(step + 1):
                 self._look(step + 1)
+            yield step
             if self.error or self.leaving or self.unwritten:
                 break
-        self._end()
 
     def _step(self, step: int) -> None:
         """Train on one batch."""

@@ -5,24 +5,27 @@
 Every round runs each candidate for some steps, and each round starts with another candidate, so that clocks, heat and
 other load affect all alike. A ratio is computed per round; the median of the ratios is the result.
 
-timm's own benchmark is a script outside its package, so this loop replaces it, with the model function and optimizer
-function that the script calls (create_model, create_optimizer_v2 with its default "sgd", learning rate 1e-4), cross
-entropy on one fixed batch of noise, cudnn.benchmark on, no stochastic depth. Two differences favor timm: its labels are
-not generated in each step, and the device is synchronized once per round and not once per step. Ours keeps AdamW and
-stochastic depth, which cost time. No candidate uses DDP: there is one process.
+Ours is the trainer's own loop (`workloads.train.trainer.Run`), as `rdma-ray train convnext --workers 1` runs it, with
+seeding, looks and journal. timm's own benchmark is a script outside its package, so a loop here replaces it, with the
+model function and optimizer function that the script calls (create_model, create_optimizer_v2 with its default "sgd",
+learning rate 1e-4), cross entropy on one fixed batch of noise, cudnn.benchmark on, no stochastic depth. Two differences
+favor timm: its labels are not generated in each step, and the device is synchronized once per turn and not once per
+step. Ours keeps AdamW and stochastic depth, which cost time.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import io
 import json
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -30,21 +33,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import triton
 
 from workloads.results import percentile
 from workloads.train.convnext import flops
 from workloads.train.convnext.flops import SIZES
-from workloads.train.convnext.task import ConvNeXtTask
-from workloads.train.data.source import Share
 from workloads.train.options import ConvNeXtOptions
+from workloads.train.place import Place
+from workloads.train.timeline import Clock
+from workloads.train.trainer import Run
 
 NOT_A_MEASUREMENT = "no GPU: not a measurement"
 FLOORS = {"best of timm": 1.10, "ours baseline": 8.0}
 """Lowest accepted ratios of tuned to these on one H100 or H200 with the size "base", next to 1,800 img/s."""
 
-Step = tuple[torch.optim.Optimizer, Callable[[], torch.Tensor]]
-"""What a training step updates, and its loss."""
+Steps = Callable[[int], None]
+"""Trains for a number of steps, which the device may still run on return."""
 Report = Callable[[], dict[str, Any]]
 
 
@@ -56,23 +61,32 @@ class Bench:
     batch: int
     device: str
     backend: str
+    storage: str = ""
 
 
-def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Step, Report]:
-    """Return a training step of our task, and its report."""
+def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Steps, Report]:
+    """Return steps of the trainer with one worker, and the report of its task."""
     settings = {"size": bench.size, "batch": bench.batch, "data": "synthetic", "backend": bench.backend, **changes}
-    task = ConvNeXtTask(ConvNeXtOptions.model_validate({"preset": preset, **settings}))
-    device = torch.device(bench.device)
-    torch.manual_seed(0)
-    model = task.model(device)
-    prepared, optimizer = task.prepare(model, device), task.optimizer(model)
-    (batch,) = task.data.batches(Share(0, 1, 0, 1, bench.batch, 0), device)
-    prepared.train()
-    return (optimizer, partial(task.loss, prepared, batch)), task.report
+    options = ConvNeXtOptions.model_validate({"preset": preset, **settings, "steps": 10**9})
+    now = time.time()
+    # As workloads/train/request.py completes them.
+    decided = {"name": f"run-{time.time_ns()}", "checkpoint_dir": bench.storage, "global_batch": bench.batch}
+    options = options.model_copy(update={**decided, "workers": 1, "submitted": now})
+    run = Run(options, Place(0, 1, torch.device(bench.device)), Clock(submitted=now, driver=now, worker=now))
+    run.build()
+    trained = run.train()
+
+    def train(count: int) -> None:
+        run.timer.start()  # the time since the last turn belongs to no step
+        with redirect_stdout(io.StringIO()):  # the run's events
+            for _ in range(count):
+                next(trained)
+
+    return train, run.task.report
 
 
-def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Step, Report]:
-    """Return a step of timm's benchmark in channels_last. "bfloat16" and "float16" convert the whole model."""
+def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Steps, Report]:
+    """Return steps of timm's benchmark in channels_last. "bfloat16" and "float16" convert the whole model."""
     from timm.models import create_model  # takes seconds
     from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
@@ -91,17 +105,22 @@ def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Step, Report]:
     labels = torch.randint(shape.classes, (bench.batch,), device=device)
     autocast = partial(torch.autocast, device.type, torch.bfloat16) if precision == "amp_bfloat16" else nullcontext
 
-    def loss() -> torch.Tensor:
-        with autocast():
-            return torch.nn.functional.cross_entropy(prepared(images), labels)
+    def train(count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad(set_to_none=True)
+            with autocast():
+                loss = torch.nn.functional.cross_entropy(prepared(images), labels)
+            torch.autograd.backward(loss)
+            optimizer.step()
 
-    return (optimizer, loss), dict
+    return train, dict
 
 
-CANDIDATES: dict[str, Callable[[Bench], tuple[Step, Report]]] = {
-    "ours tuned": partial(ours, "tuned", {}),
-    "ours tuned, bf16 stream": partial(ours, "tuned", {"stream": "bf16"}),
-    "ours tuned, fused kernels": partial(ours, "tuned", {"kernels": "fused"}),
+TUNED, FUSED = "ours tuned", "ours tuned, fused kernels"
+CANDIDATES: dict[str, Callable[[Bench], tuple[Steps, Report]]] = {
+    TUNED: partial(ours, "tuned", {}),
+    FUSED: partial(ours, "tuned", {"kernels": "fused"}),
+    "ours tuned, fp32 stream": partial(ours, "tuned", {"stream": "as-computed"}),
     "ours baseline": partial(ours, "baseline", {}),
     **{
         f"timm {precision}{' compiled' if compiled else ''}": partial(timm, precision, compiled)
@@ -110,36 +129,32 @@ CANDIDATES: dict[str, Callable[[Bench], tuple[Step, Report]]] = {
     },
 }
 # These show that the benchmark runs; Triton's kernels need a GPU, and compilation is slow on CPUs.
-ON_CPU = ["ours tuned", "ours baseline", "timm amp_bfloat16", "timm amp_bfloat16 compiled"]
+ON_CPU = [TUNED, "ours baseline", "timm amp_bfloat16", "timm amp_bfloat16 compiled"]
 
 
 def measure(bench: Bench, names: Sequence[str], rounds: int, steps: int, warm_up: int) -> dict[str, dict[str, Any]]:
     """Return per candidate: seconds per step of each round, seconds of the warm-up (compilation), peak memory."""
     cuda = bench.device == "cuda"
 
-    def timed(step: Step, count: int) -> float:
-        optimizer, loss = step
+    def timed(steps: Steps, count: int) -> float:
         began = time.perf_counter()
-        for _ in range(count):
-            optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss())
-            optimizer.step()
+        steps(count)
         if cuda:
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
-    step_of: dict[str, Step] = {}
+    steps_of: dict[str, Steps] = {}
     modes: dict[str, tuple[bool, str]] = {}
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         torch.backends.cudnn.benchmark = True
         held = torch.cuda.memory_allocated() if cuda else 0
-        step_of[name], report = CANDIDATES[name](bench)
+        steps_of[name], report = CANDIDATES[name](bench)
         # A candidate sets how cuDNN and cuBLAS work for the whole process.
         modes[name] = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
         if cuda:
             torch.cuda.reset_peak_memory_stats()
-        first = timed(step_of[name], warm_up)
+        first = timed(steps_of[name], warm_up)
         peak = torch.cuda.max_memory_allocated() - held if cuda else None
         # The report now, since Dynamo counts per process.
         found[name] = {"first_s": first, "step_s": [], "peak_memory": peak, "report": report()}
@@ -150,8 +165,8 @@ def measure(bench: Bench, names: Sequence[str], rounds: int, steps: int, warm_up
             name = names[(number + place) % len(names)]
             torch.backends.cudnn.benchmark, precision = modes[name]
             torch.set_float32_matmul_precision(precision)
-            timed(step_of[name], 1)
-            found[name]["step_s"].append(timed(step_of[name], steps) / steps)
+            timed(steps_of[name], 1)
+            found[name]["step_s"].append(timed(steps_of[name], steps) / steps)
     return found
 
 
@@ -164,14 +179,19 @@ def judge(found: dict[str, dict[str, Any]], bench: Bench, peak_flops: float | No
         row["mfu"] = flops.mfu(row["median"], needs, peak_flops) if peak_flops else None
         row |= {key: found[name][key] for key in ("first_s", "peak_memory", "report")}
     ratios = {}
-    if tuned := rates.get("ours tuned"):
+    kernels = None
+    if tuned := rates.get(TUNED):
+        if fused := rates.get(FUSED):
+            kernels = _spread([one / other for one, other in zip(fused, tuned, strict=True)])
+            # Faster in three of four rounds: else the difference may be noise.
+            kernels["use"] = "fused" if kernels["p25"] > 1 else "eager"
         for name, values in rates.items():
-            if not name.startswith("ours tuned"):
+            if not name.startswith(TUNED):
                 ratios[name] = _spread([one / other for one, other in zip(tuned, values, strict=True)])
         if modes := [name for name in ratios if name.startswith("timm")]:
             best = max(modes, key=lambda name: rows[name]["median"])
             ratios["best of timm"] = {**ratios[best], "mode": best}
-    return {"images_per_s": rows, "tuned_over": ratios}
+    return {"images_per_s": rows, "tuned_over": ratios, "kernels": kernels}
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
@@ -215,6 +235,9 @@ def report(result: dict[str, Any]) -> str:
     for name, row in result["tuned_over"].items():
         mode = f" ({row['mode']})" if "mode" in row else ""
         lines.append(f"tuned ÷ {name}{mode}: {row['median']:.2f}, {row['min']:.2f} to {row['max']:.2f}")
+    if kernels := result["kernels"]:
+        span = f"{kernels['median']:.2f}, {kernels['min']:.2f} to {kernels['max']:.2f}"
+        lines.append(f"fused ÷ eager kernels: {span}; on this GPU, use --set kernels={kernels['use']}")
     if not has["gpu"]:
         lines.append(f"{NOT_A_MEASUREMENT} of GPUs; it shows that the benchmark runs")
     return "\n".join(lines)
@@ -238,16 +261,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", choices=["auto", "inductor", "aot_eager"], default=backend, help="torch.compile's")
     parser.add_argument("--json", type=Path, default=Path("results/bench-gpu.json"), help="file of the result")
     asked = parser.parse_args(arguments)
-    bench = Bench(asked.size, asked.batch, "cuda" if cuda else "cpu", asked.backend)
     names = asked.only or (list(CANDIDATES) if cuda else ON_CPU)
     has = machine()
-    found = measure(bench, names, asked.rounds, asked.steps, asked.warm_up)
+    # The process group of a worker, although nothing is reduced with one.
+    dist.init_process_group("nccl" if cuda else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with tempfile.TemporaryDirectory() as storage:
+        bench = Bench(asked.size, asked.batch, "cuda" if cuda else "cpu", asked.backend, storage)
+        found = measure(bench, names, asked.rounds, asked.steps, asked.warm_up)
+    dist.destroy_process_group()
     result = {
-        "schema": "rdma-ray/bench-gpu/1",
+        "schema": "rdma-ray/bench-gpu/2",
         "date": time.strftime("%Y-%m-%d"),
         "measurement": has["gpu"] or NOT_A_MEASUREMENT,
         "machine": has,
-        "asked": {**vars(bench), "rounds": asked.rounds, "steps": asked.steps, "warm_up": asked.warm_up},
+        "asked": {
+            **vars(bench) | {"storage": None},
+            "rounds": asked.rounds,
+            "steps": asked.steps,
+            "warm_up": asked.warm_up,
+        },
         **judge(found, bench, flops.peak(has["gpu"]) if has["gpu"] else None),
     }
     asked.json.parent.mkdir(parents=True, exist_ok=True)

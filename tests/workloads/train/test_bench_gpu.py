@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.workloads.train.bench_gpu import CANDIDATES, NOT_A_MEASUREMENT, ON_CPU, Bench, judge, report
+from tests.workloads.gloo_ranks import on_ranks
+from tests.workloads.train.bench_gpu import CANDIDATES, FUSED, NOT_A_MEASUREMENT, ON_CPU, Bench, judge, report
+from workloads.train.checkpoints import Folder
+from workloads.train.trainer import Run
 
 BENCH = Bench(size="base", batch=128, device="cuda", backend="auto")
 
@@ -30,6 +34,49 @@ def test_ratios_are_taken_within_rounds() -> None:
     assert found["images_per_s"]["ours tuned"]["mfu"] == pytest.approx(2560 * 92.128e9 / 989e12, rel=1e-4)
     assert found["tuned_over"]["ours baseline"]["median"] == pytest.approx(10)
     assert found["tuned_over"]["ours baseline"]["max"] == pytest.approx(12)
+
+
+@pytest.mark.parametrize(
+    ("fused", "use"),
+    [
+        pytest.param((0.045, 0.09, 0.045), "fused", id="faster in every round"),
+        pytest.param((0.02, 0.11, 0.05), "eager", id="faster in one round only"),
+    ],
+)
+def test_fused_kernels_are_used_where_they_are_faster_in_most_rounds(fused: tuple[float, ...], use: str) -> None:
+    found = judge(FOUND | {FUSED: timed(*fused)}, BENCH, 989e12)
+    assert found["kernels"]["use"] == use
+    asked = {"size": "base", "batch": 128, "rounds": 3, "steps": 20}
+    machine = {"gpu": "NVIDIA H200", "versions": {"torch": "2.15.0", "timm": "1.0.31"}}
+    text = report({"machine": machine, "asked": asked, "date": "2026-11-23", **found})
+    assert f"on this GPU, use --set kernels={use}" in text
+
+
+def _steps(_rank: int, _world: int, storage: str) -> tuple[list[int], str, int]:
+    """Take three and two steps of `ours baseline`: the numbers of the trainer's steps, the model's class, its looks."""
+    taken: list[int] = []
+    step, looks, runs = Run._step, Run._look, []
+
+    def counted(run: Run, number: int) -> None:
+        taken.append(number)
+        runs.append(run)
+        step(run, number)
+
+    def looked(run: Run, number: int) -> None:
+        runs.append(number)
+        looks(run, number)
+
+    Run._step, Run._look = counted, looked  # type: ignore[method-assign]
+    train, _ = CANDIDATES["ours baseline"](Bench("tiny", 2, "cpu", "aot_eager", storage))
+    train(8)
+    train(4)
+    return taken, type(runs[0].wrapped).__name__, runs.count(10)
+
+
+def test_ours_is_the_trainers_own_loop_without_ddp(tmp_path: Path) -> None:
+    assert on_ranks(_steps, 1, str(tmp_path)) == [(list(range(12)), "ConvNeXt", 1)]
+    [run] = tmp_path.iterdir()
+    assert "journal" in " ".join(Folder(str(tmp_path), run.name).names())
 
 
 def test_report_names_timms_fastest_mode_and_a_machine_without_a_gpu() -> None:

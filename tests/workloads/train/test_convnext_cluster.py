@@ -18,14 +18,16 @@ PNG = b"\x89PNG"
 def test_run_gives_a_result_a_picture_and_exit_code_0(cluster: Cluster, tmp_path: Path) -> None:
     """Three workers on two nodes; the tasks that read images use the fourth CPU."""
     rng = np.random.default_rng(0)
-    for label in range(4):
-        (tmp_path / f"class-{label}").mkdir()
+    for part, label in ((part, label) for part in ("train", "val") for label in range(4)):
+        folder = tmp_path / part / f"class-{label}"
+        folder.mkdir(parents=True)
         for number in range(12):
             pixels = rng.integers(60 * label, 60 * label + 60, (48, 56, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / f"class-{label}" / f"{number}.png")
+            Image.fromarray(pixels).save(folder / f"{number}.png")
     done = cluster.rdma_ray(
         *("train", "convnext", "--data", "ray", "--data-path", str(tmp_path), "--workers", "3", "--batch", "4"),
         *("--set", "classes=4", "--set", "image=32", "--steps", "10", "--out", "run"),
+        *("--min-accuracy", "0.1"),
     )
     assert done.returncode == Exit.OK, done.stdout + done.stderr
     result = Result.model_validate(json.loads((cluster.folder / "run" / "result.json").read_text()))
@@ -33,6 +35,8 @@ def test_run_gives_a_result_a_picture_and_exit_code_0(cluster: Cluster, tmp_path
 
     assert (result.exit_code, result.step, result.steps, result.world, result.backend) == (0, 10, 10, 3, "gloo")
     assert (result.epoch_steps, len(result.epochs or [])) == (4, 2)
+    assert all("accuracy_5" in epoch for epoch in result.epochs or [])
+    assert result.reason.startswith("test accuracy")
     assert len({worker.node_id for worker in result.workers or []}) == 2
     figures = result.figures
     assert figures is not None

@@ -38,6 +38,8 @@ def test_options_override_the_preset() -> None:
     chosen = ("precision=fp32", "tf32=false", "stochastic-depth=0.1", "keep=5")
     spec = asked(preset="tuned", batch=32, epochs=3, set=chosen)
     assert (spec.precision, spec.tf32, spec.stochastic_depth, spec.keep) == ("fp32", False, 0.1, 5)
+    assert spec.stream == "as-computed"  # the preset's bf16 requires bf16's autocast
+    assert asked(preset="tuned").stream == "bf16"
     assert (spec.batch, spec.epochs, spec.steps) == (32, 3, None)
     assert (spec.compile, spec.channels_last) == ("model", True)
 

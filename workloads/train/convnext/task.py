@@ -32,14 +32,28 @@ class ConvNeXtTask(Task):
         self.flops_per_sample = per_image(self.size)
         self.data = source(settings)
         self.memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
-        if self.data.test_items is None and settings.min_accuracy is not None:
-            raise WorkloadError(
-                f"--min-accuracy {settings.min_accuracy:g} requires test images, and --data-path"
-                f" {settings.data_path} has no folders train and val: add them, or leave out --min-accuracy"
-            )
+        # Opened here, so that missing or other classes are an error before training.
+        self.evaluates = self.data.test_items is not None
+        if settings.min_accuracy is not None:
+            self._check_accuracy()
         self.mix = mix(settings)
         self.compilation: Compilation | None = None
         self._losses = 0
+
+    def _check_accuracy(self) -> None:
+        """Raise WorkloadError if no accuracy would be measured."""
+        settings, asked = self.settings, f"--min-accuracy {self.settings.min_accuracy:g}"
+        if not self.evaluates:
+            raise WorkloadError(
+                f"{asked} requires test images, and --data-path {settings.data_path} has no folders train and val: add"
+                " them, or leave out --min-accuracy"
+            )
+        epoch_steps = self.data.order(settings.global_batch or settings.batch, settings.seed).epoch_steps
+        if settings.steps is not None and settings.steps < epoch_steps:
+            raise WorkloadError(
+                f"{asked} is measured at ends of epochs, and --steps {settings.steps} ends before the first, of"
+                f" {epoch_steps} steps: use --epochs"
+            )
 
     def model(self, device: torch.device) -> ConvNeXt:
         settings = self.settings
@@ -112,7 +126,7 @@ class ConvNeXtTask(Task):
 
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return the share of the test images whose label is the first (`accuracy`) or among the first five answers."""
-        if self.data.test_items is None:
+        if not self.evaluates:
             return {}
         rank, world = place()
         best = min(5, self.size.classes)
