@@ -5,7 +5,7 @@
 Every round runs each candidate for some steps, and each round starts with another candidate, so that clocks, heat and
 other load affect all alike. A ratio is computed per round; the median of the ratios is the result.
 
-Ours is the trainer's own loop (`workloads.train.trainer.Run`), as `rdma-ray train convnext --workers 1` runs it, with
+Ours is the trainer's own loop (`workloads.train.run.Run`), as `rdma-ray train convnext --workers 1` runs it, with
 seeding, looks and journal. timm's own benchmark is a script outside its package, so a loop here replaces it, with the
 model function and optimizer function that the script calls (create_model, create_optimizer_v2 with its default "sgd",
 learning rate 1e-4), cross entropy on one fixed batch of noise, cudnn.benchmark on, no stochastic depth. Two differences
@@ -41,8 +41,8 @@ from workloads.train.convnext import flops
 from workloads.train.convnext.flops import SIZES
 from workloads.train.options import ConvNeXtOptions
 from workloads.train.place import Place
+from workloads.train.run import Run
 from workloads.train.timeline import Clock
-from workloads.train.trainer import Run
 
 NOT_A_MEASUREMENT = "no GPU: not a measurement"
 FLOORS = {"best of timm": 1.10, "ours baseline": 8.0}

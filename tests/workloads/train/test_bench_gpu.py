@@ -10,7 +10,7 @@ import pytest
 from tests.workloads.gloo_ranks import on_ranks
 from tests.workloads.train.bench_gpu import CANDIDATES, FUSED, NOT_A_MEASUREMENT, ON_CPU, Bench, judge, report
 from workloads.train.checkpoints import Folder
-from workloads.train.trainer import Run
+from workloads.train.run import Run
 
 BENCH = Bench(size="base", batch=128, device="cuda", backend="auto")
 
