@@ -35,6 +35,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import triton
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
 from workloads.results import percentile
 from workloads.train.convnext import flops
@@ -264,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = asked.only or (list(CANDIDATES) if cuda else ON_CPU)
     has = machine()
     # The process group of a worker, although nothing is reduced with one.
-    dist.init_process_group("nccl" if cuda else "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("nccl" if cuda else "gloo", store=HashStore(), rank=0, world_size=1)
     with tempfile.TemporaryDirectory() as storage:
         bench = Bench(asked.size, asked.batch, "cuda" if cuda else "cpu", asked.backend, storage)
         found = measure(bench, names, asked.rounds, asked.steps, asked.warm_up)

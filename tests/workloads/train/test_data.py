@@ -194,7 +194,7 @@ def test_every_format_is_decoded_and_damage_is_named(tmp_path: Path) -> None:
     """Pillow reads what torchvision does not."""
     picture = Image.new("RGB", (40, 30), (250, 20, 20))
     for name, kind in (("a.bmp", "RGB"), ("a.png", "P"), ("a.jpg", "CMYK"), ("a.tiff", "RGB"), ("a.webp", "RGB")):
-        picture.convert(kind).save(tmp_path / name)  # type: ignore[arg-type]  # a mode
+        picture.convert(kind).save(tmp_path / name)
         found = decoded(str(tmp_path / name))
         assert (found.shape, found.dtype) == ((3, 30, 40), torch.uint8), name
         assert found[0].float().mean() > 200 > 60 > found[1].float().mean(), name

@@ -42,8 +42,11 @@ def test_only_the_source_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> N
             time.sleep(0.02)
             yield batch
 
-    prepared = Feed._prepared
-    monkeypatch.setattr(Feed, "_prepared", lambda feed, images: (time.sleep(0.2), prepared(feed, images))[1])
+    def prepare_slowly(_feed: Feed, images: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.2)
+        return images
+
+    monkeypatch.setattr(Feed, "_prepared", prepare_slowly)
     feed = Feed(slow(2), torch.device("cpu"), torch.contiguous_format)
     first = feed.peek()
     assert next(feed) is first
@@ -89,13 +92,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(f"{current[0]}: {'copy' if non_blocking else 'blocking copy'}")
         return real(tensor, "meta")
 
+    def pinned(tensor: torch.Tensor) -> torch.Tensor:
+        made.append("pin")
+        return tensor
+
     real = torch.Tensor.to
     fake = SimpleNamespace(Stream=Stream, Event=Event, stream=on, current_stream=lambda _device: Stream("main"))
     for name, value in vars(fake).items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _tensor: False)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: (made.append("pin"), tensor)[1])
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda _tensor, stream: made.append(f"keep for {stream.name}"))
     return made
 
@@ -135,4 +142,5 @@ def test_a_wait_counts_as_far_as_the_device_was_idle(arrived_ms: float, counted_
     timer._mark = partial(event, "after")  # type: ignore[method-assign]
     timer.step(0.02, event("arrived"))
     timer.settle()
-    assert (timer.step_s, timer.wait_s) == ([0.1], pytest.approx([counted_s]))
+    assert timer.step_s == [0.1]
+    assert timer.wait_s == pytest.approx([counted_s])

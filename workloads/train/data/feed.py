@@ -35,7 +35,8 @@ class Feed:
             # Once, because each of these copies waits for the device.
             self.mean, self.std = (torch.tensor(of).view(3, 1, 1).to(device) for of in (MEAN, STD))
         self.begun: Any = None
-        self.wait_s, self.arrived = 0.0, None
+        self.arrived: Any = None
+        self.wait_s = 0.0
         self._next: Batch | None = None
 
     def __iter__(self) -> Iterator[Batch]:

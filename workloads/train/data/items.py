@@ -169,7 +169,7 @@ class RandomCrop:
         return functional.horizontal_flip(cropped) if torch.rand(1) < 0.5 else cropped
 
 
-def decoded(source: str | bytes, name: str | None = None) -> torch.Tensor:
+def decoded(source: str | bytes, name: str = "") -> torch.Tensor:
     """Return an encoded picture, from its path or its bytes, as RGB bytes [3, h, w].
 
     torchvision's decoder is faster than Pillow (docs/measurements.md), which reads what it does not: BMP, TIFF, 16-bit
@@ -191,7 +191,8 @@ def decoded(source: str | bytes, name: str | None = None) -> torch.Tensor:
         with Image.open(source if isinstance(source, str) else io.BytesIO(source)) as opened:
             picture = vision.transforms.v2.functional.pil_to_tensor(opened.convert("RGB"))
     except OSError as error:
-        raise WorkloadError(f"cannot read the image {name or source}: {error}; repair or remove it") from error
+        shown = source if isinstance(source, str) else name
+        raise WorkloadError(f"cannot read the image {shown}: {error}; repair or remove it") from error
     return picture
 
 
