@@ -43,7 +43,9 @@ from workloads.train.convnext.flops import SIZES
 from workloads.train.options import ConvNeXtOptions
 from workloads.train.place import Place
 from workloads.train.run import Run
+from workloads.train.shards import Found
 from workloads.train.timeline import Clock
+from workloads.train.trainer import open_folder
 
 NOT_A_MEASUREMENT = "no GPU: not a measurement"
 FLOORS = {"best of timm": 1.10, "ours baseline": 8.0}
@@ -73,7 +75,8 @@ def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Steps, Rep
     # As workloads/train/request.py completes them.
     decided = {"name": f"run-{time.time_ns()}", "checkpoint_dir": bench.storage, "global_batch": bench.batch}
     options = options.model_copy(update={**decided, "workers": 1, "submitted": now})
-    run = Run(options, Place(0, 1, torch.device(bench.device)), Clock(submitted=now, driver=now, worker=now))
+    place, clock = Place(0, 1, torch.device(bench.device)), Clock(submitted=now, driver=now, worker=now)
+    run = Run(options, place, clock, open_folder(options, place), Found())
     run.build()
     trained = run.train()
 
