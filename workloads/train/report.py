@@ -135,10 +135,9 @@ def _ranks(workers: Sequence[Worker], stragglers: Sequence[Straggler] | None) ->
         unknown = f"; fewer than {FEWEST_STEPS} steps show no straggler" if stragglers is None else ""
         found.append(("ranks", f"compute {spans[0]} of a step, wait for the reduction {spans[1]}{unknown}"))
     for one in (stragglers or [])[:SHOWN]:
-        times = f"takes {duration(one.own_s)} itself, usual are {duration(one.usual_s)}: longer for its {one.cause}"
-        found.append(
-            ("straggler", f"rank {one.rank} on {one.host} {times}; the others wait {100 * one.share:.1f} % of a step")
-        )
+        own = f"takes {duration(one.own_s)} itself, usual are {duration(one.usual_s)}: longer for its {one.cause}"
+        share = f"the others wait {100 * one.share:.1f} % of a step"
+        found.append(("straggler", f"rank {one.rank} on {one.host} {own}; {share}"))
     if more := len((stragglers or [])[SHOWN:]):
         found.append(("straggler", f"and {more} more"))
     for worker in workers:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +249,8 @@ class Reduction:
             return
         engine: Any = torch.autograd.Variable._execution_engine  # untyped in torch
         computed: list[Any] = []
-        loss.register_hook(lambda _: engine.queue_callback(lambda: computed.append(self.timer._mark())))
+        mark = partial(engine.queue_callback, lambda: computed.append(self.timer._mark()))
+        loss.register_hook(lambda _: mark())  # type: ignore[no-untyped-call]  # untyped in torch
         yield
         self.marks.append((computed[0], self.timer._mark()))
 

@@ -20,6 +20,7 @@ from workloads.nccl.page.page import page
 from workloads.nccl.result import Result, Verdict
 
 PCI = "00000000:3b:00.0"
+ERROR: Any = pynvml.NVMLError  # untyped in the bindings
 PROPERTIES = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
 
 
@@ -40,7 +41,7 @@ class Nvml:
         if not inspect.isfunction(real):
             return real
         if name in self.absent:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            raise ERROR(pynvml.NVML_ERROR_NOT_SUPPORTED)
         double = super().__getattribute__(name)
         count = len(inspect.signature(inspect.unwrap(real)).parameters)
 
@@ -75,7 +76,7 @@ class Nvml:
 
     def nvmlEventSetWait_v2(self, events: list[int], _ms: int) -> Any:  # noqa: N802
         if not events or not self.xids:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+            raise ERROR(pynvml.NVML_ERROR_TIMEOUT)
         return SimpleNamespace(device="handle", eventData=self.xids.pop(0))
 
     def nvmlEventSetFree(self, events: list[int]) -> None:  # noqa: N802
@@ -224,7 +225,7 @@ def gpu(pci: str = PCI, after: dict[str, Any] | None = None, **changes: Any) -> 
     return healthy.model_copy(update=changes)
 
 
-THROTTLED = {"limited_s": {"HwThermalSlowdown": 12.3}}
+THROTTLED: dict[str, Any] = {"limited_s": {"HwThermalSlowdown": 12.3}}
 SLOWED = f"{PCI} (HwThermalSlowdown 12.3 of 60.0 s, 40 °C)"
 
 

@@ -165,6 +165,8 @@ def test_slow_data_is_the_cause() -> None:
     fast = rank(0, [0.1] * 30, wait=[0.001] * 30, waiting=[0.05] * 30)
     slow = rank(1, [0.1] * 30, wait=[0.045] * 30, waiting=[0.01] * 30)
     [found] = stragglers([fast, slow], 0) or []
-    assert (found.rank, found.cause, found.share) == (1, "data", pytest.approx(0.4))
+    assert (found.rank, found.cause) == (1, "data")
+    assert found.share == pytest.approx(0.4)
     worker = placed(slow, 0)
-    assert (worker.compute_s, worker.data_s, worker.waiting_s) == (pytest.approx(0.045), 0.045, 0.01)
+    assert (worker.data_s, worker.waiting_s) == (0.045, 0.01)
+    assert worker.compute_s == pytest.approx(0.045)
