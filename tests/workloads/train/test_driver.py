@@ -52,7 +52,7 @@ def test_an_image_that_lacks_what_the_trainer_calls_is_refused(tmp_path: Path, m
 
 def test_a_torch_without_an_option_of_ddp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "DistributedDataParallel", lambda _model, _device_ids: None)
-    monkeypatch.setattr(task.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(task, "place", lambda: (0, 2))
     with pytest.raises(WorkloadError, match=r"has no forward_sync_buffers; set ray\.image"):
         task.parallel(torch.nn.Linear(1, 1), torch.device("cpu"), forward_sync_buffers=False)
 
