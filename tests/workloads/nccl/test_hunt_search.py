@@ -34,7 +34,7 @@ class Watched(Fabric):
 
 
 def sound(verdict: Verdict) -> None:
-    """Check that each accusation on the network has two partners that are not accused, and one test alone if slow."""
+    """Check that each accusation on the network has two tests without a common partner, and one pair alone if slow."""
     accused = {one.unit for one in verdict.accused}
     for one in verdict.accused:
         if one.fault in ("burn", "intra"):
@@ -155,7 +155,7 @@ def test_one_failed_measurement_never_accuses(
 @given(bad=st.integers(0, 6), units=st.sampled_from([64, 100, 232, 400]), seed=st.integers(0, 10**6))
 @settings(max_examples=60, deadline=None)
 def test_cost_is_bounded(bad: int, units: int, seed: int) -> None:
-    """√N groups; per faulty unit a bisection and two to four more tests; two controls; one test of the fabric."""
+    """√N groups; per faulty unit a bisection and two to four more tests; three controls; one test of the fabric."""
     groups = ceil(sqrt(units))
     verdict = play(units, Fabric(inject(units, bad, "node", seed), QUIET, seed), search_options(seed=seed))
     assert verdict.network_tests <= groups + bad * (ceil(log2(units / groups)) + 5) + 4

@@ -11,16 +11,17 @@ from tests.workloads.nccl.hunt_simulator import Cost, Kind, cost, main, search_o
 from workloads.exits import Exit
 
 NODES, BAD, MOST = 232, 5, 55  # NVIDIA's Cluster Readiness Engine: about 55 tests, against 26,796 pairs
+USUAL, ROUNDS = 50, 16  # tests and rounds of 95 % of the hunts
 
 
 def many(nodes: int, bad: int, fault: Kind, seeds: int, samples: int = 1) -> Cost:
     return cost(nodes, bad, fault, 0.03, seeds, search_options(samples=samples))
 
 
-def test_five_of_232_are_found_within_55_tests_without_false_accusation() -> None:
+def test_five_of_232_are_found_within_50_tests_and_16_rounds_without_false_accusation() -> None:
     found = many(NODES, BAD, "nic", 1000)
     assert (found.false, found.missed) == (0, 0)
-    assert found.tests[2] <= MOST
+    assert (found.tests[1] <= USUAL, found.tests[2] <= MOST, found.rounds[1] <= ROUNDS) == (True, True, True)
     assert found.pairs == 26_796
 
 
@@ -33,12 +34,12 @@ def test_slow_nodes_and_healthy_fleets_have_no_false_accusation() -> None:
     assert healthy.findings == {}
 
 
-@pytest.mark.parametrize("nodes", [3, 4, 7, 16, 33, 64])
-def test_flapping_link_never_accuses_another_unit(nodes: int) -> None:
-    """With one sample per test the link is often missed; with five it is mostly found. No other unit is accused."""
-    few, several = many(nodes, 1, "flapping", 60), many(nodes, 1, "flapping", 60, samples=5)
+@pytest.mark.parametrize(("nodes", "bad"), [(3, 1), (4, 1), (7, 1), (16, 1), (33, 1), (64, 1), (NODES, BAD)])
+def test_flapping_link_is_named_and_no_other_unit(nodes: int, bad: int) -> None:
+    """With one sample per test the link is often missed. With five, 31 of 32 first tests show it."""
+    few, several = many(nodes, bad, "flapping", 60), many(nodes, bad, "flapping", 400 // bad, samples=5)
     assert few.false == several.false == 0
-    assert several.missed <= 20
+    assert several.missed <= 0.05 * several.seeds * bad
 
 
 @pytest.mark.parametrize("nodes", [32, 64, 232])

@@ -1,6 +1,7 @@
 """Confirm a suspicion, then find the slow NIC.
 
-A verdict needs failures with two independent known-good partners, one of them with nothing else running.
+A verdict needs two failed tests without a common partner, all partners known good. One of them is a pair with nothing
+else running; the other may be a group.
 """
 
 from __future__ import annotations
@@ -85,12 +86,12 @@ def explain(fleet: Fleet, test: Probe) -> Probe | None:
     """Run a failed test again alone. Return this repetition if it fails: one of the units is at fault.
 
     If it passes, the whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
-    flapping link.
+    flapping link. A fabric already found to be overloaded explains the failures of full rounds.
     """
-    units = tuple(unit for unit in test.units if unit not in fleet.accused)
-    if len(units) < 2 or (fleet.serial and not test.alone and test.kind == "pair"):
-        return None  # a fabric already found to be overloaded explains failures in full rounds
-    [alone] = fleet.test([test.again("alone", max(SURE, test.count), units)])
+    units, overloaded = test.units, fleet.serial and not test.alone
+    if overloaded and test.kind == "pair":
+        return None
+    [alone] = fleet.test([test.again("alone", max(SURE, test.count))])
     if alone.failed:
         limit = (alone.limit or 0) * (alone.reference or 0)
         if len(units) > 2 or not fleet.good.issuperset(units) or max(alone.samples, default=0) > limit:
@@ -98,7 +99,7 @@ def explain(fleet: Fleet, test: Probe) -> Probe | None:
         text = "slow between these two and fast from both to others: look at the path between them, not at a node"
         fleet.find("fabric", units, text, [test, alone])
         return None
-    if fleet.serial and not test.alone:
+    if overloaded:
         return None
     again = alone
     if not test.alone:

@@ -103,8 +103,8 @@ class References:
 class Fleet:
     """State that all stages of a search share.
 
-    `good` holds units that passed a network test, `passed` the samples of these tests by unit. `serial` is set once the fabric has failed to carry concurrent tests:
-    from then on, each network test runs in its own round.
+    `good` holds units that passed a network test, `passed` counts the samples of their passed pairs. `serial` is set
+    once the fabric has failed to carry concurrent tests: from then on, each network test runs in its own round.
     """
 
     def __init__(self, options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> None:
@@ -154,7 +154,8 @@ class Fleet:
         for test in tests:
             if test.failed is False and test.kind in NETWORK:
                 self.good.update(test.units)
-                self.passed.update(dict.fromkeys(test.units, len(test.samples)))
+                if test.kind == "pair":
+                    self.passed.update(dict.fromkeys(test.units, len(test.samples)))
 
     def probe(self, units: Iterable[int], stage: str, suspects: Iterable[int] | None = None, samples: int = 1) -> Probe:
         """Return a network test of `units`: a pair of two, a group of more. All are suspects by default.

@@ -4,7 +4,7 @@ Few units are tested in disjoint pairs, rotated once, or in every pair by the ci
 about √N groups at once; failed groups are halved, and the units that halving leaves unknown are tested together. This
 follows NVIDIA's Cluster Readiness Engine (ADR-021/054/055, mode `diagnose`: groups of ⌈√N⌉, bisection, confirmation
 with known-good nodes) and generalized binary splitting: only one half of a set with a fault is tested; if it passes,
-the fault is in the other.
+the fault is in the other. Rounds cost more than tests, so few sets are split in four.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, isqrt
+from math import ceil, sqrt
 from statistics import median
 
 from workloads.nccl.hunt.confirm import confirm, explain, find_rails, find_undecided_rails
@@ -25,8 +25,8 @@ ROTATED = 2  # rounds of pairs without --full
 ALL_UP_TO = 4  # most units whose pairs are all measured without --full: three rounds at most
 HANGS = 2  # partners with which a unit hangs before the rounds of pairs skip it
 PASSES = 3  # searches of the failures that remain unexplained
-
-FEW = 3  # sets that are split in four, because a round costs the same however few tests run
+FEW = 3  # most sets that are split in four
+NARROW = 4  # units of a set that is small
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _groups(fleet: Fleet, units: Sequence[int]) -> None:
     """Search by groups."""
     shuffled = list(units)
     fleet.random.shuffle(shuffled)  # neighbors share a switch: groups of neighbors would share its faults
-    count = isqrt(len(units))
+    count = round(sqrt(len(units)))
     tests = _first_groups(fleet, _parts(shuffled, count))
     size = ceil(len(units) / count)
     _settle(fleet, _narrow(fleet, [test for test in tests if test.failed], size), size)
@@ -172,8 +172,8 @@ def _settle(fleet: Fleet, suspects: Sequence[Suspects], size: int) -> None:
             if one.origin and fleet.good.issuperset(one.units):  # neither accused nor undecided
                 origins[one.origin.number] = one.origin
         # An accused unit explains a failed test: the test's other units have passed other tests since.
-        origins = {key: test for key, test in origins.items() if fleet.accused.keys().isdisjoint(test.suspects)}
-        failed = [again for test in origins.values() if (again := explain(fleet, test))]
+        left = [test for test in origins.values() if fleet.accused.keys().isdisjoint(test.units)]
+        failed = [again for test in left if (again := explain(fleet, test))]
         if not failed:
             return
         suspects = _narrow(fleet, failed, size)
@@ -214,9 +214,9 @@ def _narrow(fleet: Fleet, failed: Sequence[Probe], size: int) -> list[Suspects]:
     unknown: list[int] = []
     found: list[Suspects] = []
     while True:
-        found += [one for one in sets if len(one.units) == 1]
-        sets = [one for one in sets if len(one.units) > 1]
-        ready = len(unknown) if all(len(one.units) <= 4 for one in sets) else len(unknown) // size * size
+        found += [one for one in sets if one.origin and len(one.units) == 1]
+        sets = [one for one in sets if not one.origin or len(one.units) > 1]
+        ready = len(unknown) if all(len(one.units) <= NARROW for one in sets) else len(unknown) // size * size
         sets += [Suspects(part) for part in _parts(unknown[:ready], ceil(ready / size))]
         unknown = unknown[ready:]
         planned = _plan(fleet, sets, size)
@@ -236,9 +236,10 @@ def _narrow(fleet: Fleet, failed: Sequence[Probe], size: int) -> list[Suspects]:
 
 
 def _plan(fleet: Fleet, sets: Sequence[Suspects], size: int) -> list[tuple[Suspects, list[Probe]]]:
-    """Return the tests of the next round by set. A set waits if its units are in another test of the round.
+    """Return the tests of the next round by set, and pairs of known-good units if pairs have no reference yet.
 
-    Known-good units fill each test up to `size`: tests of one size have one reference.
+    Known-good units fill each test up to `size`: tests of one size have one reference. A set waits for the next round
+    if too few of them are free, or if one of its units is in another test.
     """
     planned: list[tuple[Suspects, list[Probe]]] = []
     busy: set[int] = set()
@@ -253,7 +254,8 @@ def _plan(fleet: Fleet, sets: Sequence[Suspects], size: int) -> list[tuple[Suspe
             count = SURE if one.origin and one.origin.unsteady else 1
             tests.append(fleet.probe((*part, *filling), "bisection", part, count))
             busy.update(tests[-1].units)
-        if all(len(test.units) > 1 for test in tests):
+        least = min(len(test.units) for test in tests)
+        if least > 1 and (least >= size or not planned or not one.origin):
             planned.append((one, tests))
     missing = ENOUGH - sum(test.kind == "pair" for test in fleet.tests) if planned else 0
     free = fleet.known_good(busy | suspects, most=2 * max(0, missing))
