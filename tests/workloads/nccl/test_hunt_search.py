@@ -268,3 +268,7 @@ def test_slow_samples_among_many_are_unsteady() -> None:
     few = measured(50, 100, 100)
     references.judge([few])
     assert (few.failed, few.unsteady) == (False, False)
+    for slow, failed in ((1, False), (2, True)):
+        ten = measured(*[50] * slow, *[100] * (10 - slow))
+        references.judge([ten])
+        assert (ten.failed, ten.unsteady) == (failed, failed)
