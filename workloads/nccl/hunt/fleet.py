@@ -97,8 +97,9 @@ class References:
 
     def borderline(self, test: Probe) -> bool:
         """Return whether noise could have decided: near the limit and measured fewer than three times."""
-        few = test.share is not None and test.limit is not None and len(test.samples) < 3
-        return few and abs(test.share - test.limit) < self.margin
+        if test.share is None or test.limit is None or len(test.samples) >= 3:
+            return False
+        return abs(test.share - test.limit) < self.margin
 
 
 class Fleet:
