@@ -244,8 +244,9 @@ class Verdict(Part):
 
     @property
     def clean(self) -> bool:
-        """No unit is accused and nothing is undecided, slow or unknown."""
-        return not self.accused and all(finding.kind in REMARKS for finding in self.findings)
+        """No unit is accused, nothing is undecided, slow or unknown, and no data was wrong, not even once."""
+        remarks = all(finding.kind in REMARKS for finding in self.findings)
+        return remarks and not self.accused and all(test.broken != "wrong" for test in self.tests)
 
 
 class HuntResult(NcclResult, Verdict):
@@ -282,7 +283,10 @@ def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:
         for finding in verdict.findings
         if finding.kind not in REMARKS
     ]
+    if not parts:
+        parts = ["wrong data in one test and not again"]
     faults: set[str | None] = {one.fault for one in verdict.accused}
+    faults |= {"wrong" for test in verdict.tests if test.broken == "wrong"}
     for finding in verdict.findings:
         if finding.kind == "transport":
             faults.add("transport")
