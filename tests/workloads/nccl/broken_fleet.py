@@ -36,11 +36,11 @@ from workloads.results import emit
 
 Fault = Literal["slow", "corrupt", "stop", "die", "throttled"]
 """Of a rank: its NIC takes SLOW_S per all_gather, or flips a bit; its process is stopped, or killed, within an
-all_gather; its device takes SLOW_S per synchronization."""
+all_gather; its device takes THROTTLED_S per synchronization."""
 
 FOLDER = "RDMA_RAY_TEST_FLEET"  # variable with the folder of the faults and the nodes' files
 BACKEND = "broken"
-SLOW_S = 0.2
+SLOW_S, THROTTLED_S = 0.2, 0.5
 NICS = 2
 
 
@@ -106,7 +106,7 @@ class Device(Cpu):
 
     def synchronize(self) -> None:
         if self.throttled:
-            time.sleep(SLOW_S)
+            time.sleep(THROTTLED_S)
 
 
 class BrokenRank(HuntRank):
@@ -147,7 +147,7 @@ class BrokenRank(HuntRank):
 
 
 class BrokenGang(HuntGang):
-    rank = "tests.workloads.nccl.broken_fleet:BrokenRank"
+    rank = f"{__name__}:BrokenRank"
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ class References:
         for kind, same in groupby(tests, key=lambda test: test.kind):
             reference, noise = self.reference(kind), self.noise(kind)
             # No partner corrects a mistake about a unit measured alone, so a noisy fleet has a lower limit.
-            limit = min(self.threshold, 1 - Z * noise) if kind in SINGLE else self.threshold
+            allowed = max(self.threshold / 2, 1 - Z * noise)
+            limit = min(self.threshold, allowed) if kind in SINGLE else self.threshold
             for test in same:
                 test.reference, test.limit = reference, limit
                 test.share = test.value / reference if test.value is not None and reference else None
