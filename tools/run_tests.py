@@ -36,7 +36,7 @@ PROGRAMS = [name for name in builds.PROGRAMS if name not in ("kubelet", "kube-pr
 
 _GRACE_S = 120.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-_SECTION = re.compile(r"={3,} (?P<title>.+?) =*$")
+_SECTION = re.compile(r"={2,} (?P<title>.+?) =*$")
 _PYTEST = [sys.executable, "-u", "-m", "pytest"]
 
 
