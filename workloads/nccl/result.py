@@ -218,8 +218,8 @@ class Result(NcclResult):
         modes = {row.mode for row in self.rows if row.size < SHORT_RUN}
         if self.backend != "nccl" or not modes:
             return None
-        told = [what for mode, what in SHORT_RUNS.items() if mode in modes]
-        return f"rows below {format_size(SHORT_RUN)}: {'; '.join(told)}"
+        notes = [what for mode, what in SHORT_RUNS.items() if mode in modes]
+        return f"rows below {format_size(SHORT_RUN)}: {'; '.join(notes)}"
 
     def host(self, rank: int) -> str:
         """Return the host of a rank."""

@@ -109,7 +109,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Answer, list[st
         gang.members, gang.bundles = members, list(range(len(reports)))
         gang.actors = [Actor(fake, i, *pair) for i, pair in enumerate(zip(reports, stages, strict=True))]
         monkeypatch.setattr(gang, "_spawn", lambda bundle: Actor(fake, bundle, SILENT, ""))
-        monkeypatch.setattr(driver, "LOOK_S", 0)
+        monkeypatch.setattr(driver, "CHECK_S", 0)
         [answer] = gang.answer((Probe("pair", tuple(range(len(reports))), "t"),))
         return answer, fake.did, gang
 

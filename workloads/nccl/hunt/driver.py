@@ -25,7 +25,7 @@ from workloads.nccl.kinds import Place
 from workloads.nccl.units import busbw
 from workloads.results import emit
 
-LOOK_S = 5  # seconds between two looks at the nodes of restarting ranks
+CHECK_S = 5  # seconds between two checks of the nodes of restarting ranks
 PEER_FAULTS = ("by peer", "broken pipe", "refused", "timed out", "timeout", "remote process", "failed to recv")
 """Parts of messages that blame another rank: gloo's (tcp/pair.cc), c10d's sockets and NCCL's ncclRemoteError."""
 
@@ -124,7 +124,7 @@ class HuntGang(Gang):
         starting = {self.actors[rank].call.remote("describe"): rank for rank in ranks}
         deadline = time.monotonic() + self.options.wait_s
         while starting and time.monotonic() < deadline:
-            done, _ = ray.wait(list(starting), num_returns=len(starting), timeout=LOOK_S)
+            done, _ = ray.wait(list(starting), num_returns=len(starting), timeout=CHECK_S)
             nodes_of: Callable[[], list[dict[str, Any]]] = ray.nodes  # untyped in Ray
             alive = {node["NodeID"] for node in nodes_of() if node["Alive"]}
             for call, rank in list(starting.items()):
