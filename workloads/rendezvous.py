@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 
 import psutil
@@ -28,6 +29,14 @@ def open_store(address: str, timeout_s: float) -> TCPStore:
 def connect(address: str, port: int, timeout_s: float) -> TCPStore:
     """Connect to the store that rank 0 has opened."""
     return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=timeout_s))
+
+
+def own_address() -> str:
+    """Return the address of this process's node in Ray's cluster."""
+    import ray
+
+    found: Callable[[], str] = ray.util.get_node_ip_address  # untyped in Ray
+    return found()
 
 
 def select_interface(address: str) -> None:

@@ -11,7 +11,6 @@ idle.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,9 @@ from statistics import median
 from infra.local.loopback import free_ports
 from infra.outputs import Outputs
 from workloads.client.stack import read_outputs
+from workloads.nccl import result as nccl
 from workloads.options import JobOptions
+from workloads.train import result as train
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST, MOST_S = 1.5, 15.0
@@ -52,31 +53,30 @@ def torchrun(outputs: Outputs, folder: Path) -> float:
     return max(float(line.split()[1]) for line in lines if line.startswith("first ")) - began
 
 
-def ours(folder: Path, *command: str) -> tuple[float, dict[str, object]]:
-    """Run a command line, and return when it began (seconds since 1970) and its result."""
-    file = folder / "result.json"
+def ours(file: Path, *command: str) -> float:
+    """Run a command line whose result goes into `file`, and return when it began, in seconds since 1970."""
     began = time.time()
     done = [str(ROOT / "bin" / "rdma-ray"), *command, "--stack", "local", "--json", str(file)]
     subprocess.run(done, check=True, capture_output=True, timeout=600)
-    found: dict[str, object] = json.loads(file.read_text())
-    return began, found
+    return began
 
 
 def first_collective(folder: Path) -> float:
     """Return the seconds from the command to the end of the rendezvous, whose barrier is the first collective."""
-    began, result = ours(folder, "bench", "nccl", "--op", "all_reduce", "-b", "1K", "-e", "1K")
-    started, seconds = result["started"], result["seconds"]
-    assert isinstance(started, float)
-    assert isinstance(seconds, dict)
-    return float(started + sum(seconds[phase] for phase in ("placement", "start", "rendezvous")) - began)
+    file = folder / "bench.json"
+    began = ours(file, "bench", "nccl", "--op", "all_reduce", "-b", "1K", "-e", "1K")
+    result = nccl.Result.read(file)
+    assert result.seconds is not None
+    return result.started + sum(result.seconds[phase] for phase in ("placement", "start", "rendezvous")) - began
 
 
 def first_step(folder: Path, workers: int) -> float:
     """Return the seconds from the command to the end of the first training step."""
-    began, result = ours(folder, "train", "digits", "--workers", str(workers), "--epochs", "1", "--min-accuracy", "0")
-    timeline = result["timeline"]
-    assert isinstance(timeline, dict)
-    return float(timeline["ended"]) - began
+    file = folder / "train.json"
+    began = ours(file, "train", "digits", "--workers", str(workers), "--epochs", "1", "--min-accuracy", "0")
+    timeline = train.Result.read(file).timeline
+    assert timeline is not None
+    return timeline.ended - began
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ from workloads.nccl.loop import Loop
 from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.result import Member, RowKey
-from workloads.rendezvous import connect, open_store, select_interface
+from workloads.rendezvous import connect, open_store, own_address, select_interface
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -45,14 +45,13 @@ class Rank:
     def describe(self) -> Member:
         """Return this process and its host. The gang sets `rank` and `node`."""
         context = ray.get_runtime_context()
-        node_ip: Callable[[], str] = ray.util.get_node_ip_address  # untyped in Ray
         gpus = context.get_accelerator_ids().get("GPU")
         return Member(
             rank=0,
             node=0,
             host=socket.gethostname(),
             machine=BOOT_ID.read_text().strip() if BOOT_ID.exists() else platform.node(),
-            ip=node_ip(),
+            ip=own_address(),
             node_id=context.get_node_id(),
             device=self.device.name,
             gpu=gpus[0] if gpus else None,

@@ -89,7 +89,7 @@ class Folder:
         """Raise WorkloadError if the folder is not writable."""
         try:
             self.write("writable", b"")
-            self.filesystem.delete_file(f"{self.path}/writable")
+            self.remove("writable")
         except OSError as error:
             raise WorkloadError(
                 f"cannot write to {self.shown}: {reason(error)}; name a folder that every node can write to by"
@@ -134,6 +134,10 @@ class Folder:
     def move(self, name: str, to: str) -> None:
         """Rename a file."""
         self.filesystem.move(f"{self.path}/{name}", f"{self.path}/{to}")
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        self.filesystem.delete_file(f"{self.path}/{name}")
 
     def delete(self, name: str) -> None:
         """Delete a folder and all that is in it."""

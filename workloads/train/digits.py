@@ -16,7 +16,8 @@ from torch import nn
 from workloads.exits import WorkloadError
 from workloads.train.data.source import Batch, Order, Share
 from workloads.train.options import DigitsOptions
-from workloads.train.task import Task, place, summed
+from workloads.train.place import summed
+from workloads.train.task import Task, place
 
 # The learning rate falls by DECAY each epoch, whatever the number of epochs, so that a run can be resumed for more.
 LEARNING_RATE, DECAY, WEIGHT_DECAY = 3e-3, 0.85, 1e-2

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from workloads.exits import WorkloadError
-from workloads.rendezvous import connect, open_store, select_interface
+from workloads.rendezvous import connect, open_store, own_address, select_interface
 
 if TYPE_CHECKING:
     from ray.train import PreemptionInfo
@@ -55,8 +55,7 @@ class Place:
 
     def sums(self, values: torch.Tensor) -> list[float]:
         """Return the values (float64, on the device) summed over all ranks. Waits for the device."""
-        dist.all_reduce(values)
-        return [float(value) for value in values.tolist()]
+        return summed(values)
 
     def most(self, value: float) -> float:
         """Return the maximum of all ranks' values."""
@@ -95,6 +94,13 @@ class Place:
         return [int(index) for index in (least != most).nonzero().flatten().tolist()]
 
 
+def summed(counts: torch.Tensor) -> list[float]:
+    """Return counts summed over all ranks. Pass float64, in which they are exact."""
+    if dist.is_initialized():
+        dist.all_reduce(counts)
+    return [float(count) for count in counts.tolist()]
+
+
 def in_ray_train(use_gpu: bool) -> Place:
     """Join the process group of the workers of Ray Train, and return this worker's place.
 
@@ -111,8 +117,7 @@ def in_ray_train(use_gpu: bool) -> Place:
     device = torch.device("cuda", 0) if use_gpu else torch.device("cpu")
     if use_gpu:
         torch.cuda.set_device(device)
-    node_ip: Callable[[], str] = ray.util.get_node_ip_address  # untyped in Ray
-    own = node_ip()
+    own = own_address()
     select_interface(own)
     store = open_store(own, PATIENCE_S) if rank == 0 else None
     address, port = broadcast_from_rank_zero((own, int(store.port)) if store else ("", 0))

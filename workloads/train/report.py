@@ -141,9 +141,8 @@ def _ranks(workers: Sequence[Worker], stragglers: Sequence[Straggler] | None) ->
     if more := len((stragglers or [])[SHOWN:]):
         found.append(("straggler", f"and {more} more"))
     for worker in workers:
-        if (gpu := worker.health) and (gpu.slowed or gpu.errors):
-            state = ", ".join([f"throttled: {gpu.slowed}"] * bool(gpu.slowed) + gpu.errors)
-            found.append(("GPU", f"rank {worker.rank} on {worker.host}: {state}"))
+        if worker.health and (troubles := worker.health.troubles):
+            found.append(("GPU", f"rank {worker.rank} on {worker.host}: {', '.join(troubles)}"))
     return found
 
 

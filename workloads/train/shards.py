@@ -74,7 +74,7 @@ class Storage(FileSystemBase):
         return False  # the folder is new
 
     def rm_file(self, path: Any) -> None:
-        raise NotImplementedError(path)
+        self.folder.remove(f"{self.label}/{path}")
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:

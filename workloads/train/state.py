@@ -135,11 +135,11 @@ class Timer:
         self.wait_s: list[float] = []
         self.pauses: dict[str, float] = {}
         self.marks: list[tuple[Any, Any, float, Any]] = []
-        self.before = self._mark()
+        self.before = self.mark()
 
     def start(self) -> None:
         """Begin the next step now."""
-        self.before = self._mark()
+        self.before = self.mark()
 
     def step(self, wait_s: float, arrived: Any = None) -> None:
         """End a step on this thread, which waited for data; the device may still run it.
@@ -149,15 +149,15 @@ class Timer:
             arrived: CUDA event at which the data came. The wait counts as far as the device had nothing to do: the
                 thread is ahead of it, and may wait while it computes the step before.
         """
-        now = self._mark()
+        now = self.mark()
         self.marks.append((self.before, now, wait_s, arrived))
         self.before = now
 
     def settle(self) -> None:
         """Convert marks to seconds. On a GPU, the thread must have waited for the device."""
         for before, after, wait_s, arrived in self.marks:
-            self.step_s.append(before.elapsed_time(after) / 1e3 if self.cuda else after - before)
-            idle_s = wait_s if arrived is None else max(0.0, before.elapsed_time(arrived) / 1e3)
+            self.step_s.append(self.seconds(before, after))
+            idle_s = wait_s if arrived is None else max(0.0, self.seconds(before, arrived))
             self.wait_s.append(min(wait_s, idle_s))
         self.marks.clear()
 
@@ -169,7 +169,12 @@ class Timer:
         self.pauses[kind] = self.pauses.get(kind, 0.0) + time.perf_counter() - began
         self.start()
 
-    def _mark(self) -> Any:
+    def seconds(self, before: Any, after: Any) -> float:
+        """Return the seconds between two marks. On a GPU, the thread must have waited for the device."""
+        return float(before.elapsed_time(after) / 1e3 if self.cuda else after - before)
+
+    def mark(self) -> Any:
+        """Mark the present: a CUDA event, or a time on a CPU."""
         if not self.cuda:
             return time.perf_counter()
         make: Any = torch.cuda.Event  # untyped in torch
@@ -249,15 +254,14 @@ class Reduction:
             return
         engine: Any = torch.autograd.Variable._execution_engine  # untyped in torch
         computed: list[Any] = []
-        mark = partial(engine.queue_callback, lambda: computed.append(self.timer._mark()))
+        mark = partial(engine.queue_callback, lambda: computed.append(self.timer.mark()))
         loss.register_hook(lambda _: mark())  # type: ignore[no-untyped-call]  # untyped in torch
         yield
-        self.marks.append((computed[0], self.timer._mark()))
+        self.marks.append((computed[0], self.timer.mark()))
 
     def settle(self) -> None:
         """Convert marks to seconds, as `Timer.settle`."""
-        for before, after in self.marks:
-            self.waiting_s.append(before.elapsed_time(after) / 1e3 if self.timer.cuda else after - before)
+        self.waiting_s += [self.timer.seconds(before, after) for before, after in self.marks]
         self.marks.clear()
 
 

@@ -77,13 +77,6 @@ def place() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def summed(counts: torch.Tensor) -> list[float]:
-    """Return counts summed over all ranks. Pass float64, in which they are exact."""
-    if dist.is_initialized():
-        dist.all_reduce(counts)
-    return [float(count) for count in counts.tolist()]
-
-
 def load(options: RunOptions) -> Task:
     """Return the task of a run. Imports its module, which requires torch."""
     task: Task = resolve_name(FACTORIES[options.task])(options)

@@ -139,7 +139,7 @@ def test_a_wait_counts_as_far_as_the_device_was_idle(arrived_ms: float, counted_
         return SimpleNamespace(name=name, elapsed_time=lambda other: at[other.name] - at[name])
 
     timer.before = event("before")
-    timer._mark = partial(event, "after")  # type: ignore[method-assign]
+    timer.mark = partial(event, "after")  # type: ignore[method-assign]
     timer.step(0.02, event("arrived"))
     timer.settle()
     assert timer.step_s == [0.1]

@@ -97,7 +97,7 @@ def dump(rank: int, world: int, prefix: str) -> None:
 
 
 def test_dumps_of_the_flight_recorder_are_found_where_torch_writes_them(tmp_path: Path) -> None:
-    """gloo's recorder, which does not dump by itself; NCCL's has the same file and reads the same variable."""
+    """gloo's flight recorder, dumped on request; NCCL's writes the same file and reads the same variable."""
     spec, folder = specification(tmp_path, "run", submitted=1000.4), Folder(str(tmp_path), "run")
     assert journal.dumped(folder, spec) == ""
     prefix = tmp_path / "run" / spec.dumps

@@ -30,7 +30,7 @@ THROTTLING = ("SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
 SwPowerCap is not: the clocks are "optimized to ensure not to exceed currently set power limits", as usual under load.
 HwSlowdown covers two of these, and "may be also reported during PState or clock change" (nvml.h).
 """
-THROTTLED = 0.01  # least share of a run's time that counts as throttled
+LEAST_SHARE = 0.01  # of a run's time that counts as throttled
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """Xid errors of applications, after which the GPU "should still be healthy".
 
@@ -105,7 +105,7 @@ class Gpu(Part):
             if seconds is None:
                 seen = reason in (self.before.reasons or []) or reason in (self.after.reasons or [])
                 found |= {reason: None} if seen else {}
-            elif seconds > 0 and seconds >= THROTTLED * self.seconds:
+            elif seconds > 0 and seconds >= LEAST_SHARE * self.seconds:
                 found[reason] = seconds
         return found
 
@@ -125,6 +125,11 @@ class Gpu(Part):
         if parts and self.after.temperature_c is not None:
             parts.append(f"{self.after.temperature_c} °C")
         return f"{self.pci} ({', '.join(parts)})" if parts else ""
+
+    @property
+    def troubles(self) -> list[str]:
+        """`throttled: …` and `errors`; empty for a healthy GPU."""
+        return [*([f"throttled: {self.slowed}"] if self.slowed else []), *self.errors]
 
     @property
     def errors(self) -> list[str]:
@@ -258,9 +263,11 @@ class GpuWatch:
         self.missing.append(f"GPU health: {what}: {error}")
 
 
-def address(properties: Any) -> str:
-    """Return the PCI address of torch's device properties, as NVML writes it."""
-    return f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+def address(properties: Any, domain: int = 8) -> str:
+    """Return the PCI address of torch's device properties: `domain` digits are 8 in NVML, 4 in sysfs (as in pytorch:
+    torch/numa/binding.py, 2.15.0)."""
+    parts = properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id
+    return f"{parts[0]:0{domain}x}:{parts[1]:02x}:{parts[2]:02x}.0"
 
 
 def counters(nvml: Any) -> dict[str, int]:

@@ -25,7 +25,7 @@ def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
     if any(rank.counters is not None for rank in evidence.ranks):
         yield from _counters(evidence)
     if gpus := [gpu for rank in evidence.ranks for gpu in rank.gpus or ()]:
-        bad = [gpu for gpu in gpus if gpu.slowed or gpu.errors]
+        bad = [gpu for gpu in gpus if gpu.troubles]
         text = (
             f"{counted(len(bad), 'GPU')} of {len(gpus)} throttled or with errors" if bad else "none throttled, no error"
         )

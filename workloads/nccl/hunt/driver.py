@@ -113,7 +113,7 @@ class HuntGang(Gang):
     def _restart(self, ranks: Sequence[int]) -> None:
         """Replace the actors of these ranks. Those whose node has left the cluster, or that cannot start, are `gone`.
 
-        The evidence of a replaced rank begins anew.
+        The evidence of a replaced rank covers its new process only.
         """
         homes = {rank: self.members[rank].node_id for rank in ranks}
         for rank in ranks:

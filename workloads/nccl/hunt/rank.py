@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from workloads.nccl.evidence.gpu import address
 from workloads.nccl.evidence.node import nearest
 from workloads.nccl.gang import EXTRA_PATIENCE_S
 from workloads.nccl.hunt.options import HuntOptions
@@ -26,8 +27,8 @@ class HuntRank(Rank):
 
     def nics(self) -> list[str]:
         """Return the RDMA devices with the shortest PCI path to this rank's GPU; empty if the path identifies none."""
-        address = pci_address(torch.cuda.get_device_properties(0)) if self.use_gpu else None
-        return nearest(address) if address else []
+        gpu = pci_address(torch.cuda.get_device_properties(0)) if self.use_gpu else None
+        return nearest(gpu) if gpu else []
 
     def watch(self, place: Place, own_ip: str) -> None:
         """Start collecting this process's evidence: NCCL reads its settings once, before its first communicator."""
@@ -93,10 +94,5 @@ class HuntRank(Rank):
 
 
 def pci_address(gpu: Any) -> str | None:
-    """Return a GPU's address in /sys/bus/pci/devices, as pytorch does (torch/numa/binding.py, 2.15.0).
-
-    None for an older torch, whose properties lack it.
-    """
-    if not hasattr(gpu, "pci_bus_id"):
-        return None
-    return f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
+    """Return a GPU's address in /sys/bus/pci/devices; None for an older torch, whose properties lack it."""
+    return address(gpu, domain=4) if hasattr(gpu, "pci_bus_id") else None

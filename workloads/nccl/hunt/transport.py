@@ -103,16 +103,13 @@ def _path(log: LogFacts | None, options: HuntOptions) -> Iterator[Problem]:
 def with_logged_nics(units: Sequence[Unit], evidence: Evidence | None) -> list[Unit]:
     """Return the units with the NICs that NCCL's log names, on rails for which the PCI path names none."""
     logs = {rank.rank: rank.log for rank in evidence.ranks} if evidence else {}
+
+    def named(rank: int, rail: Rail) -> Rail:
+        return rail if rail.nics else rail.model_copy(update={"nics": _logged(logs.get(rank))})
+
     return [
         unit.model_copy(
-            update={
-                "rails": [
-                    rail
-                    if rail.nics
-                    else Rail(gpu=rail.gpu, nics=_logged(logs.get(unit.unit * len(unit.rails) + number)))
-                    for number, rail in enumerate(unit.rails)
-                ]
-            }
+            update={"rails": [named(unit.unit * len(unit.rails) + at, rail) for at, rail in enumerate(unit.rails)]}
         )
         for unit in units
     ]

@@ -20,7 +20,8 @@ from workloads.train.data.items import torchvision
 from workloads.train.data.loader import source
 from workloads.train.data.source import Batch
 from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings
-from workloads.train.task import Task, parallel, place, summed
+from workloads.train.place import summed
+from workloads.train.task import Task, parallel, place
 
 
 class ConvNeXtTask(Task):
