@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from workloads.client.api import Api, Job
+from workloads.client.connection import Connection
 from workloads.client.run import attend, conclude, kind_of
 from workloads.client.stack import read_outputs
 from workloads.client.view import present
@@ -21,7 +22,12 @@ JobId = Annotated[str, option(help="ID of the job: see `rdma-ray list`.", metava
 
 def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """Show {cluster, ray, nodes: [{ip, role, cpus, gpus}] of live nodes, jobs: pending and running ones}."""
-    api = Api.of(read_outputs(options))
+    with Connection(options) as connection:
+        found = _status(connection.api)
+    present(found, _show_status, found, options.json_file)
+
+
+def _status(api: Api) -> dict[str, Any]:
     nodes = [
         {
             "ip": node["node_ip"],
@@ -32,37 +38,36 @@ def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
         for node in api.nodes()
         if node["state"] == "ALIVE"
     ]
-    found = {
+    return {
         "cluster": api.cluster,
         "ray": api.version(),
         "nodes": sorted(nodes, key=lambda node: (node["role"], node["ip"])),
         "jobs": [row for row in map(_row, api.jobs()) if row["status"] in ("PENDING", "RUNNING")],
     }
-    present(found, _show_status, found, options.json_file)
 
 
 def jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """Show jobs: [{id, status, exit_code, started, seconds}], newest first. Times in seconds."""
-    found = [_row(job) for job in Api.of(read_outputs(options)).jobs()]
+    with Connection(options) as connection:
+        found = [_row(job) for job in connection.api.jobs()]
     present(found, _show_jobs, {"jobs": found}, options.json_file)
 
 
 def logs(job_id: JobId, /, *, options: Flat[ResultOptions] = ResultOptions()) -> int:
     """Follow a job, show its result, and return its exit code."""
-    outputs = read_outputs(options)
-    api = Api.of(outputs)
-    kind = kind_of(api.job(job_id).metadata.get("workload", ""))
-    ended = attend(api, job_id, kind.view, stop_on_interrupt=False)
-    return conclude(outputs, ended, kind, options.json_file)
+    with Connection(options) as connection:
+        kind = kind_of(connection.api.job(job_id).metadata.get("workload", ""))
+        ended = attend(connection.api, job_id, kind.view, stop_on_interrupt=False)
+    return conclude(connection.outputs, ended, kind, options.json_file)
 
 
 def stop(job_id: JobId, /, *, options: Flat[StackOptions] = StackOptions()) -> None:
     """Stop a job unless it is over."""
-    api = Api.of(read_outputs(options))
-    if (job := api.job(job_id)).terminal:
-        print(f"job {job_id} is over already: {job.status}", file=sys.stderr)
-    else:
-        print(f"job {job_id}: {api.stop(job_id).status}", file=sys.stderr)
+    with Connection(options) as connection:
+        if (job := connection.api.job(job_id)).terminal:
+            print(f"job {job_id} is over already: {job.status}", file=sys.stderr)
+        else:
+            print(f"job {job_id}: {connection.api.stop(job_id).status}", file=sys.stderr)
 
 
 def outputs(*, options: Flat[StackOptions] = StackOptions()) -> None:

@@ -22,7 +22,7 @@ from rich.console import Console
 from infra.outputs import Outputs
 from infra.terminal import printable
 from workloads.client.api import Api, Job, exit_code, follow
-from workloads.client.stack import refuse_jobs
+from workloads.client.connection import Connection
 from workloads.client.view import Terminal, View, present
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.evidence.raw_log import LogFolder
@@ -131,7 +131,7 @@ def _writer(module: str) -> Callable[[Any, Path], Iterable[object]]:
 
 
 def run_job(
-    outputs: Outputs,
+    stack: Connection,
     name: str,
     request: str,
     job: JobOptions,
@@ -160,17 +160,18 @@ def run_job(
     folder = LogFolder(logs) if logs else None
     kind, job_id = kind_of(name), new_id(name)
     # On `local`, nodes run in this environment, whose interpreter may not be on their PATH.
-    python = sys.executable if outputs.target == "local" else "python"
+    python = sys.executable if stack.outputs.target == "local" else "python"
     command = shlex.join([python, "-m", kind.driver, request])
-    api = submit(outputs, job_id, command, environment, {"workload": name})
+    api = stack.accepting_jobs()
+    submit(api, job_id, command, environment, {"workload": name})
     if job.detach:
         print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
         print(job_id)
         return Exit.OK
-    kind.view.note(f"job {job_id} on {outputs.ray.cluster}")
+    kind.view.note(f"job {job_id} on {stack.outputs.ray.cluster}")
     try:
         ended = attend(api, job_id, kind.view, stop_on_interrupt=True, listener=folder.take if folder else None)
-        return conclude(outputs, ended, kind, job.json_file, out)
+        return conclude(stack.outputs, ended, kind, job.json_file, out)
     finally:
         if folder is not None:
             print(folder.summary(), file=sys.stderr)
@@ -205,18 +206,16 @@ def new_id(kind: str) -> str:
 
 
 def submit(
-    outputs: Outputs,
+    api: Api,
     job_id: str,
     command: str,
     environment: Mapping[str, str] | None = None,
     metadata: Mapping[str, str] | None = None,
-) -> Api:
-    """Start `command` on the stack's cluster under `job_id`, with this package importable as `workloads`.
+) -> None:
+    """Start `command` on the cluster under `job_id`, with this package importable as `workloads`.
 
-    WorkloadError if Ray does not answer, accepts no jobs in the stack's mode, or rejects this one.
+    WorkloadError if Ray does not answer, or rejects the job.
     """
-    refuse_jobs(outputs)
-    api = Api.of(outputs)
     # Called first, because Ray's client obscures a rejected token and a closed port.
     api.version()
 
@@ -238,7 +237,6 @@ def submit(
             )
         except RuntimeError as error:
             raise WorkloadError(f"Ray refused job {job_id}: {last_line(error)}") from error
-    return api
 
 
 def attend(

@@ -15,8 +15,9 @@ from cyclopts.validators import Number
 from pydantic import Field
 
 from infra.catalog.machines import CATALOG
+from workloads.client.connection import Connection
 from workloads.client.run import run_job
-from workloads.client.stack import limits_of, read_outputs
+from workloads.client.stack import limits_of
 from workloads.client.view import Terminal, present, write_json
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.options import HuntOptions
@@ -61,9 +62,9 @@ def bench_nccl(
     4 no answer within --timeout, 5 something else was measured (sockets, no
     GPUDirect RDMA, a NIC missing, one host).
     """
-    outputs = read_outputs(job)
-    request = options.resolve(outputs, limits_of(outputs.machine), logs=logs is not None)
-    return run_job(outputs, "nccl", request.to_json(), job, out=out, logs=logs)
+    with Connection(job) as stack:
+        request = options.resolve(stack.outputs, limits_of(stack.outputs.machine), logs=logs is not None)
+        return run_job(stack, "nccl", request.to_json(), job, out=out, logs=logs)
 
 
 @bench.command(name="multigpu")
@@ -74,8 +75,8 @@ def bench_multigpu(*, options: Flat[MultiGpuOptions] = MultiGpuOptions(), job: F
     the sum is checked. Exit codes: 0 right, 1 error, 3 wrong data, 4 no answer
     within --timeout, 5 a node with GPUs cannot use NCCL (no CuPy).
     """
-    outputs = read_outputs(job)
-    return run_job(outputs, "multigpu", options.resolve(outputs).to_json(), job)
+    with Connection(job) as stack:
+        return run_job(stack, "multigpu", options.resolve(stack.outputs).to_json(), job)
 
 
 @bench.command(name="hunt")
@@ -91,8 +92,8 @@ def bench_hunt(
     4 no answer within --timeout, 5 a unit or the whole fleet does not use the
     fabric (sockets, no GPUDirect RDMA, a NIC missing), or nothing shows its path.
     """
-    outputs = read_outputs(job)
-    return run_job(outputs, "hunt", options.resolve(outputs).to_json(), job, out=out)
+    with Connection(job) as stack:
+        return run_job(stack, "hunt", options.resolve(stack.outputs).to_json(), job, out=out)
 
 
 class JudgeOptions(Expectation):

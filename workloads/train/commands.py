@@ -11,9 +11,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from infra.outputs import Outputs
+from workloads.client.connection import Connection
 from workloads.client.run import run_job
-from workloads.client.stack import read_outputs
 from workloads.client.view import Terminal
 from workloads.options import Flat, JobOptions
 from workloads.results import write_file
@@ -37,8 +36,8 @@ def digits(
     Exit codes: 0 as accurate as requested, 1 error, 2 less accurate, or stopped
     before its end.
     """
-    outputs = read_outputs(job)
-    return _run(outputs, resolve(outputs, options), out, job)
+    with Connection(job) as stack:
+        return _run(stack, resolve(stack.outputs, options), out, job)
 
 
 @train.command
@@ -53,11 +52,11 @@ def convnext(
     by --resume) or less accurate than --min-accuracy, 3 gradients that differ
     between ranks.
     """
-    outputs = read_outputs(job)
-    request, notes = resolve_convnext(outputs, options)
-    for note in notes:
-        print(note, file=sys.stderr)
-    return _run(outputs, request, out, job)
+    with Connection(job) as stack:
+        request, notes = resolve_convnext(stack.outputs, options)
+        for note in notes:
+            print(note, file=sys.stderr)
+        return _run(stack, request, out, job)
 
 
 @train.command(name="report")
@@ -95,6 +94,6 @@ def train_report(
         print(path, file=sys.stderr)
 
 
-def _run(outputs: Outputs, request: RunOptions, out: Path | None, job: JobOptions) -> int:
-    variables = environment(request, outputs)
-    return run_job(outputs, "train", request.model_dump_json(), job, environment=variables, out=out)
+def _run(stack: Connection, request: RunOptions, out: Path | None, job: JobOptions) -> int:
+    variables = environment(request, stack.outputs)
+    return run_job(stack, "train", request.model_dump_json(), job, environment=variables, out=out)

@@ -199,7 +199,8 @@ def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
 
 def test_the_drivers_exit_code_is_the_jobs(cluster: Cluster) -> None:
     job_id = new_id("test")
-    api = submit(cluster.outputs, job_id, "echo here && exit 3")
+    api = Api.of(cluster.outputs)
+    submit(api, job_id, "echo here && exit 3")
     ended = attend(api, job_id, View(), stop_on_interrupt=True)
     assert (ended.code, ended.job.status) == (3, "FAILED")
 

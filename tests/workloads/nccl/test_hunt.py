@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.workloads.conftest import Cluster
+from workloads.client.api import Api
 from workloads.client.run import attend, new_id, submit
 from workloads.client.view import View
 from workloads.exits import Exit
@@ -40,7 +41,8 @@ def played(cluster: Cluster) -> dict[str, HuntResult]:
     events: list[dict[str, Any]] = []
     command = shlex.join([sys.executable, "-c", "import broken_fleet; broken_fleet.main()"])
     job = new_id("hunt")
-    api = submit(cluster.outputs, job, command, {"PYTHONPATH": str(Path(__file__).parent)})
+    api = Api.of(cluster.outputs)
+    submit(api, job, command, {"PYTHONPATH": str(Path(__file__).parent)})
     ended = attend(api, job, View(), stop_on_interrupt=True, listener=events.append)
     found = [event for event in events if event["kind"] == "hunt"]
     assert ended.job.status == "SUCCEEDED", ended.job.message
