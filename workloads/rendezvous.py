@@ -1,19 +1,35 @@
-"""Rendezvous of a process group: rank 0 opens a store on its node's address, and the other ranks connect to it."""
+"""Rendezvous of a process group: rank 0 opens a store on its node's address, and the other ranks connect to it.
+
+Imports torch on use: agents of `rdma-ray run` select an interface without it.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import psutil
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
+
+PEER_FAULTS = ("by peer", "broken pipe", "refused", "timed out", "timeout", "remote process", "failed to recv")
+"""Parts of messages that blame another rank: gloo's (tcp/pair.cc), c10d's sockets and NCCL's ncclRemoteError."""
+
+
+def blames_peer(text: str) -> bool:
+    """Return whether an error's text blames another rank, which has ended or does not answer."""
+    return any(part in text.lower() for part in PEER_FAULTS)
 
 
 def open_store(address: str, timeout_s: float) -> TCPStore:
     """Open a store on a free port of this address only."""
+    from torch.distributed import TCPStore
+
     listener = socket.create_server((address, 0))
     # The store takes over the open socket, so no other process can take the port in between.
     return TCPStore(
@@ -28,6 +44,8 @@ def open_store(address: str, timeout_s: float) -> TCPStore:
 
 def connect(address: str, port: int, timeout_s: float) -> TCPStore:
     """Connect to the store that rank 0 has opened."""
+    from torch.distributed import TCPStore
+
     return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=timeout_s))
 
 
@@ -39,12 +57,12 @@ def own_address() -> str:
     return found()
 
 
-def select_interface(address: str) -> None:
-    """Make gloo and NCCL use the interface of a node's address, unless the image sets one."""
+def select_interface(address: str, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Make gloo and NCCL use the interface of a node's address, unless the image or the user sets one."""
     if interface := interface_of(address):
         # A host name that resolves to 127.0.0.1 would break gloo across nodes.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+        environment.setdefault("NCCL_SOCKET_IFNAME", interface)
 
 
 def interface_of(address: str) -> str | None:

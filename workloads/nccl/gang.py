@@ -1,26 +1,23 @@
-"""Gang scheduling: one placement group over the nodes, an actor per rank in it, ranks in a stable order."""
+"""Gang of a benchmark: an actor per rank on the reserved nodes, ranks in a stable order."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, ClassVar
 
 import ray
 from ray.exceptions import RayError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.exits import Exit, WorkloadError
+from workloads.launch.placement import GangRequest, Reservation
 from workloads.loading import load
 from workloads.nccl.evidence.collect import gather
 from workloads.nccl.evidence.facts import Evidence
 from workloads.nccl.kinds import Place
 from workloads.nccl.options import GangOptions, parse_fault
-from workloads.nccl.placement import GangRequest, wait_for_nodes
 from workloads.nccl.result import Member
 from workloads.results import emit
 
@@ -59,7 +56,7 @@ class Gang:
         self.members: list[Member] = []  # by rank
         self.bundles: list[int] = []  # of the placement group, by rank
         self.seconds: dict[str, float] = {}  # by phase
-        self.group: PlacementGroup | None = None
+        self.reserved: Reservation | None = None
         self.evidence: Evidence | None = None  # set on exit if the ranks had started
 
     def __enter__(self) -> Gang:
@@ -77,11 +74,12 @@ class Gang:
     ) -> None:
         # An interrupt must end immediately.
         if self.collects_evidence and self.members and (kind is None or issubclass(kind, Exception)):
-            self.evidence = gather(self.actors, self.options.logs, emit)
+            references = [actor.control.remote("evidence", self.options.logs) for actor in self.actors]
+            self.evidence = gather(references, emit)
         for actor in self.actors:
             ray.kill(actor)
-        if self.group is not None:
-            remove_placement_group(self.group)
+        if self.reserved is not None:
+            self.reserved.close()
 
     @property
     def machines(self) -> int:
@@ -121,14 +119,13 @@ class Gang:
         self.seconds[name] = round(time.monotonic() - began, 3)
 
     def _reserve(self) -> None:
-        """Reserve one bundle per node, all or none: a partial gang would hold nodes while it waits."""
         slots = self.options.gpus_per_rank if self.options.use_gpu else 1
         request = GangRequest(self.nodes, "GPU" if self.options.use_gpu else "CPU", float(self.per_node * slots))
-        self.group = placement_group([{request.kind: request.amount}] * request.nodes, strategy="STRICT_SPREAD")
-        wait_for_nodes(self.group, request, self.options.wait_s, self.options.elastic)
+        self.reserved = Reservation(request, self.options.wait_s, self.options.elastic)
 
     def _start(self) -> None:
-        self.bundles = [bundle for bundle in range(self.nodes) for _ in range(self.per_node)]
+        assert self.reserved is not None
+        self.bundles = [spot.bundle for spot in self.reserved.spots for _ in range(self.per_node)]
         self.actors = [self._spawn(bundle) for bundle in self.bundles]
         # The first import of torch on a new machine can take as long as starting the node.
         self._arrange(range(len(self.actors)), "the start")
@@ -137,7 +134,9 @@ class Gang:
         """Describe the new actors of these ranks, and put them in the order of their nodes and GPUs."""
         actors, bundles = [self.actors[rank] for rank in ranks], [self.bundles[rank] for rank in ranks]
         described = self._gather([actor.call.remote("describe") for actor in actors], what, self.options.wait_s)
-        order = sorted(range(len(ranks)), key=lambda index: rank_order(described[index]))
+        # The nodes of `bundles` are in order already.
+        keys = [(self.bundles.index(bundle), *gpu_order(each)) for bundle, each in zip(bundles, described, strict=True)]
+        order = sorted(range(len(ranks)), key=keys.__getitem__)
         for rank, index in zip(ranks, order, strict=True):
             self.actors[rank], self.bundles[rank] = actors[index], bundles[index]
             member = described[index].model_copy(update={"rank": rank, "node": rank // self.per_node})
@@ -145,7 +144,7 @@ class Gang:
 
     def _spawn(self, bundle: int) -> Any:
         """Start an actor in this bundle, with a second thread so that `abort` reaches a hung rank."""
-        assert self.group is not None
+        assert self.reserved is not None
         actor_class: Callable[..., Callable[[type[RankActor]], Any]] = ray.remote  # this form is untyped in Ray
         remote = actor_class(concurrency_groups={"control": 1})(RankActor)
         gpus = self.options.gpus_per_rank
@@ -153,7 +152,7 @@ class Gang:
         if self.options.environment:
             # Set when the process starts: libraries read some of these on load.
             options["runtime_env"] = {"env_vars": self.options.environment}
-        strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle)
+        strategy = self.reserved.on(bundle)
         return remote.options(**options, scheduling_strategy=strategy).remote(self.rank, self.options.use_gpu)
 
     def _join(self) -> None:
@@ -203,11 +202,10 @@ class Gang:
         return "\n".join([*lines, f"the communicator was aborted and the ranks were killed; {option} allows more time"])
 
 
-def rank_order(member: Member) -> tuple[Any, ...]:
-    """Return a rank's sort key: nodes by numeric address, then GPUs by index, the same in every run.
+def gpu_order(member: Member) -> tuple[Any, ...]:
+    """Return a rank's sort key within its node: GPUs by index, the same in every run.
 
     GPUs without an index (GPU-8f…, MIG-4c…, as in CUDA_VISIBLE_DEVICES) come last, by name.
     """
-    address, gpu = ip_address(member.ip), member.gpu or ""
-    index = int(gpu) if gpu.isdecimal() else sys.maxsize
-    return (address.version, int(address), member.node_id, index, gpu, member.pid)
+    gpu = member.gpu or ""
+    return (int(gpu) if gpu.isdecimal() else sys.maxsize, gpu, member.pid)

@@ -201,7 +201,7 @@ def main() -> None:
                 gang._watch(range(4))
                 began = time.time()
                 verdict = hunt(options, gang.answer)
-                evidence = gather(gang.actors, False, emit)
+                evidence = gather([actor.control.remote("evidence", False) for actor in gang.actors])
                 verdict = judged(verdict, options, evidence)
                 code, reason = conclude(verdict, units)
                 found = fields_of(verdict, units) | {"evidence": evidence, "exit_code": int(code), "reason": reason}

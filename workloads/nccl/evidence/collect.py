@@ -251,13 +251,13 @@ def _lines(readline: Callable[[int], str], known: tuple[str, ...]) -> Iterator[s
         yield line
 
 
-def gather(actors: Sequence[Any], with_logs: bool, emit: Callable[..., None]) -> Evidence:
-    """Collect the evidence of all ranks, of which there is one at least; emit their logs if `with_logs`.
+def gather(references: Sequence[Any], emit: Callable[..., None] | None = None) -> Evidence:
+    """Collect the evidence of all ranks, of which there is one at least; emit the logs that they sent.
 
-    Never raises: an error here would hide the measurement or its failure.
+    `references` are those of the ranks' answers (`Collected`). Never raises: an error here would hide the measurement
+    or its failure.
     """
     try:
-        references = [actor.control.remote("evidence", with_logs) for actor in actors]
         answered, _ = ray.wait(references, num_returns=len(references), timeout=ANSWER_S)
     except RayError as error:
         return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {last_line(error)}"])
@@ -271,7 +271,7 @@ def gather(actors: Sequence[Any], with_logs: bool, emit: Callable[..., None]) ->
                 failed[rank] = f"all of it: no answer within {ANSWER_S} s"
         except RayError as error:
             failed[rank] = f"all of it: {last_line(error)}"
-    if with_logs:
+    if emit is not None:
         failed |= send_logs(found, emit)
     return assemble(found, failed)
 

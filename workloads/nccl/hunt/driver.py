@@ -23,11 +23,10 @@ from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged, with_logged_nics
 from workloads.nccl.kinds import Place
 from workloads.nccl.units import busbw
+from workloads.rendezvous import blames_peer
 from workloads.results import emit
 
 CHECK_S = 5  # seconds between two checks of the nodes of restarting ranks
-PEER_FAULTS = ("by peer", "broken pipe", "refused", "timed out", "timeout", "remote process", "failed to recv")
-"""Parts of messages that blame another rank: gloo's (tcp/pair.cc), c10d's sockets and NCCL's ncclRemoteError."""
 
 
 @dataclass
@@ -45,10 +44,10 @@ class Running:
         return bool(self.awaited or self.errors)
 
 
-def blames_peer(error: RayError) -> bool:
+def failed_by_peer(error: RayError) -> bool:
     """Return whether a rank failed because of another one: its peer ended or does not answer."""
     cause = str(getattr(error, "cause", "")) or str(error)
-    return isinstance(error, RayTaskError) and any(part in cause.lower() for part in PEER_FAULTS)
+    return isinstance(error, RayTaskError) and blames_peer(cause)
 
 
 class HuntGang(Gang):
@@ -192,7 +191,7 @@ class HuntGang(Gang):
         if gone := [rank for rank in test.ranks if rank in self.gone]:
             return Answer(broken="error", detail=f"{self._named(gone[:1])}: {self.gone[gone[0]]}")
         ended = [rank for rank, error in test.errors.items() if not isinstance(error, RayTaskError)]
-        failed = ended or [rank for rank, error in test.errors.items() if not blames_peer(error)]
+        failed = ended or [rank for rank, error in test.errors.items() if not failed_by_peer(error)]
         if failed or (test.errors and not test.awaited):
             rank = (failed or list(test.errors))[0]
             return Answer(broken="error", detail=f"{self._named([rank])}: {last_line(test.errors[rank])}")

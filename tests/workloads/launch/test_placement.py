@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.nccl.placement import GangRequest, Group, Node, Scheduling, autoscaling, never, waiting
+from workloads.launch.placement import (
+    GangRequest,
+    Group,
+    Node,
+    Scheduling,
+    autoscaling,
+    never,
+    spots_of,
+    waiting,
+)
 
 TWO = GangRequest(2, "GPU", 8)
 HEAD = Node("10.0.0.1", 0, 0)
@@ -55,6 +64,37 @@ def test_the_wait_names_what_is_missing() -> None:
     )
     assert waiting(TWO, state(refused=True)).endswith("cannot fit it now")
     assert waiting(GangRequest(1, "CPU", 2), state(FREE, FREE)).startswith("1 of 1 nodes")
+
+
+def test_workers_anywhere_need_slots_and_no_nodes() -> None:
+    eight = GangRequest(8, "GPU", 1, spread=False)
+    assert never(eight, state(FREE), elastic=False) is None
+    said = never(GangRequest(9, "GPU", 1, spread=False), state(HEAD, FREE), elastic=False)
+    assert said is not None
+    assert "the run needs 9 workers with 1 free GPU each" in said
+    assert "--workers" in said
+    grown = never(GangRequest(17, "GPU", 1, spread=False), state(groups=[Group("gpu", 8, 2)]), elastic=True)
+    assert "at most 16 such workers" in str(grown)
+    assert waiting(eight, state(HELD)).startswith("2 of 8 workers with 1 free GPU each ready; held by others: 10.0.0.3")
+
+
+def test_nodes_are_in_the_order_of_place_and_numeric_address() -> None:
+    def node(address: str, **labels: str) -> dict[str, Any]:
+        named = {f"ray.io/{name.replace('_', '-')}": value for name, value in labels.items()}
+        return {"NodeID": address, "NodeManagerAddress": address, "NodeManagerHostname": address, "Labels": named}
+
+    wanted = [
+        node("10.0.0.2"),
+        node("10.0.0.10"),
+        node("10.0.0.1", node_group="gpu"),
+        node("10.0.0.4", availability_zone="a", node_group="gpu"),
+        node("10.0.0.3", availability_zone="a", node_group="spare"),
+        node("10.0.0.0", availability_zone="b", node_group="gpu"),
+    ]
+    placed = {bundle: each["NodeID"] for bundle, each in enumerate(reversed(wanted))}
+    found = spots_of(placed, wanted)
+    assert [spot.address for spot in found] == [each["NodeID"] for each in wanted]
+    assert found[0].bundle == len(wanted) - 1
 
 
 def test_rays_messages_are_parsed() -> None:
