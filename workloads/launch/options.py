@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -11,9 +10,6 @@ from workloads.options import Hidden, option
 
 Mode = Literal["driver", "torchrun", "ranks"]
 """How the command runs: once on the head, as Ray drivers do; by torchrun on every node; or once per rank."""
-
-STOP_MARGIN_S = 30
-"""Beyond the grace, until a stopped driver is killed: it waits for the agents, and they for the kernel."""
 
 
 class RunOptions(BaseModel, frozen=True, extra="forbid"):
@@ -35,8 +31,3 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     use_gpu: Hidden[bool] = False
     elastic: Hidden[bool] = False
     """Whether an autoscaler may add nodes."""
-
-    @property
-    def job_environment(self) -> dict[str, str]:
-        """Variables of the job: Ray kills a stopped driver after 3 s by default (job_supervisor.py, 2.60)."""
-        return {"RAY_JOB_STOP_WAIT_TIME_S": str(ceil(self.grace_s) + STOP_MARGIN_S)}

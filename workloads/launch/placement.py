@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from threading import Event
 from typing import Any
 
 import ray
@@ -218,8 +219,23 @@ def wait_for_nodes(group: PlacementGroup, request: GangRequest, wait_s: float, e
         pause = min(NEXT_REPORT_S, wait_s - waited)
 
 
-def read(kind: str, group_id: str) -> Scheduling:
-    """Read the nodes and the autoscaler's state from Ray; `group_id` is the placement group's, in hex."""
+def report_waits(request: GangRequest, over: Event) -> None:
+    """Report periodically what a gang is waiting for whose placement group is another library's, until `over`.
+
+    Ray Train has a group of as many bundles as workers.
+    """
+    table_of: Callable[[], dict[str, dict[str, Any]]] = placement_group_table  # untyped in Ray
+    began, pause = time.monotonic(), float(FIRST_REPORT_S)
+    while not over.wait(pause):
+        for group_id, group in table_of().items():
+            if group["state"] == "PENDING" and len(group["bundles"]) == request.count:
+                seconds = round(time.monotonic() - began)
+                emit("waiting", text=waiting(request, read(request.kind, group_id)), seconds=seconds)
+        pause = NEXT_REPORT_S
+
+
+def read(kind: str, group_id: str | None = None) -> Scheduling:
+    """Read the nodes and the autoscaler's state from Ray; `group_id` is the placement group's, in hex, if any."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # Cython, without types
     from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ignore[attr-defined]  # generated
 
@@ -242,7 +258,7 @@ def all_nodes() -> list[dict[str, Any]]:
     return nodes_of()
 
 
-def autoscaling(status: Any, config: Any, nodes: list[Node], kind: str, group_id: str) -> Scheduling:
+def autoscaling(status: Any, config: Any, nodes: list[Node], kind: str, group_id: str | None) -> Scheduling:
     """Return the scheduling state in Ray's messages GetClusterStatusReply and ClusterConfig (autoscaler.proto)."""
     state = status.autoscaling_state
     groups = None
@@ -260,5 +276,6 @@ def autoscaling(status: Any, config: Any, nodes: list[Node], kind: str, group_id
             + [f"{found.count} of {found.ray_node_type_name}" for found in state.pending_instance_requests]
         ),
         failed=sorted({f"{found.ray_node_type_name}: {found.reason}" for found in state.failed_instance_requests}),
-        refused=any(group_id in found.details for found in state.infeasible_gang_resource_requests),
+        refused=group_id is not None
+        and any(group_id in found.details for found in state.infeasible_gang_resource_requests),
     )

@@ -8,20 +8,24 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, cast
 
 import ray
 import ray.train
 from ray.train import RunConfig, ScalingConfig
+from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.config import FailureConfig  # ray.train.FailureConfig is typed as version 1
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer  # that of ray.train is of version 1
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from workloads.exits import Exit, WorkloadError, last_line
+from workloads.launch.placement import GangRequest, never, read, report_waits
 from workloads.loading import load
 from workloads.results import emit
 from workloads.train import faults, journal
@@ -82,13 +86,9 @@ def train(spec: RunOptions, began: float) -> Record:
         )
 
     ray.init(logging_level=logging.WARNING)
-    kind = "GPU" if spec.use_gpu else "CPU"
-    resources: Callable[[], dict[str, float]] = ray.cluster_resources  # untyped in Ray
-    slots = int(resources().get(kind, 0))
-    if slots < spec.workers and not spec.elastic:
-        raise WorkloadError(
-            f"{spec.workers} workers require a {kind} each, and the cluster has {slots}: use --workers {slots}"
-        )
+    request = gang(spec)
+    if reason := never(request, read(request.kind), spec.elastic):
+        raise WorkloadError(reason)
     if spec.use_gpu and folder.local:
         folder.filesystem.create_dir(f"{folder.path}/{Path(spec.dumps).parent}", recursive=True)  # torch does not
     emit("phase", name="workers")
@@ -98,6 +98,16 @@ def train(spec: RunOptions, began: float) -> Record:
             return record
         journal.write_failure(folder, True, {})
         emit("preempted", reason=record.stopped, step=record.step)
+
+
+def gang(spec: RunOptions) -> GangRequest:
+    """Return the workers as a gang, which Ray Train places itself.
+
+    Other workloads reserve their nodes by `launch.placement`. Ray Train has no way to take over a reservation, and is
+    worth its own: it replaces workers after failures and preemptions, and keeps the checkpoints that they report. What
+    its workers wait for, and whether that can ever come, is read as for the others.
+    """
+    return GangRequest(spec.workers, "GPU" if spec.use_gpu else "CPU", 1, spread=False)
 
 
 def check_image() -> None:
@@ -112,6 +122,7 @@ def check_image() -> None:
 def fit(spec: RunOptions, began: float) -> Record:
     """Run Ray Train once, restarts after failures included."""
     ray_train = Trainer(
+        gang(spec),
         cast(Any, work),  # typed as if it could return nothing
         train_loop_config={"spec": spec.model_dump_json(), "driver": began},
         scaling_config=ScalingConfig(num_workers=spec.workers, use_gpu=spec.use_gpu),
@@ -137,12 +148,37 @@ def work(settings: dict[str, Any]) -> Record:
 
 
 class Trainer(DataParallelTrainer):
-    """Ray Train without two of its actors, whose processes would start before the workers (ray.train.v2, 2.60)."""
+    """Ray Train without two of its actors, whose processes would start before the workers (ray.train.v2, 2.60).
+
+    It reports what its workers wait for.
+    """
+
+    def __init__(self, request: GangRequest, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.request = request
 
     def _create_default_callbacks(self) -> list[Any]:
         # A run has no data sets of Ray Train, and its placement group ends with its job.
         unused = {"DatasetsCallback", "PlacementGroupCleanerCallback"}
-        return [one for one in super()._create_default_callbacks() if type(one).__name__ not in unused]
+        kept = [one for one in super()._create_default_callbacks() if type(one).__name__ not in unused]
+        return [*kept, Waits(self.request)]
+
+
+class Waits(WorkerGroupCallback):
+    """Reports what the workers wait for, in the process of Ray Train's controller."""
+
+    def __init__(self, request: GangRequest) -> None:
+        self.request = request
+
+    @contextmanager
+    def on_worker_group_start(self) -> Iterator[None]:
+        """Report until the workers have started."""
+        over = Event()
+        Thread(target=report_waits, args=(self.request, over), daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
 
 
 class Failures(UserCallback):

@@ -35,6 +35,8 @@ class TrainView(ProgressView):
         match event["kind"]:
             case "phase":
                 self.say("starting the workers")
+            case "waiting":
+                self.say(f"waiting for the workers for {event['seconds']} s: {event['text']}")
             case "note":
                 self.note(event["text"])
             case "plan":

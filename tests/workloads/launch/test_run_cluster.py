@@ -72,7 +72,7 @@ def start(cluster: Cluster, mode: str, *command: str, secret: bytes | None = Non
         runtime_env={
             "working_dir": str(SCRIPTS),
             "py_modules": [str(PACKAGE)],
-            "env_vars": JOB_ENVIRONMENT | request.job_environment,
+            "env_vars": JOB_ENVIRONMENT | {"RAY_JOB_STOP_WAIT_TIME_S": str(request.grace_s + 15)},
         },
     )
     return job
@@ -83,7 +83,7 @@ def survivors(word: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if "plain.py" in " ".join(process.cmdline()) and word in process.cmdline():
+            if "user.py" in " ".join(process.cmdline()) and word in process.cmdline():
                 found.append(process)
         except psutil.Error:
             continue
@@ -91,7 +91,7 @@ def survivors(word: str) -> list[psutil.Process]:
 
 
 def test_torchrun_runs_on_two_nodes(cluster: Cluster) -> None:
-    job = start(cluster, "torchrun", "torchrun", "toy.py", nodes=2, per_node=2, wait_s=60).follow()
+    job = start(cluster, "torchrun", "torchrun", "user.py", "toy", nodes=2, per_node=2, wait_s=60).follow()
     assert job.code == 0, job.lines
     lines = [job.of(rank)[-1] for rank in range(4)]
     assert len({line.split()[1] for line in lines}) == 1
@@ -102,7 +102,7 @@ def test_torchrun_runs_on_two_nodes(cluster: Cluster) -> None:
 
 def test_first_failure_ends_all_and_restarts_are_counted(cluster: Cluster) -> None:
     options = {"nodes": 2, "per_node": 2, "grace_s": 20, "max_restarts": 1, "wait_s": 60}
-    job = start(cluster, "ranks", "python", "plain.py", "raise", **options).follow()
+    job = start(cluster, "ranks", "python", "user.py", "raise", **options).follow()
     assert job.code == 7
     for rank in (0, 1, 2):
         assert job.of(rank) == [
@@ -122,7 +122,7 @@ def test_first_failure_ends_all_and_restarts_are_counted(cluster: Cluster) -> No
 
 def test_lost_agent_takes_its_ranks_along_and_the_gang_starts_again(cluster: Cluster) -> None:
     options = {"nodes": 2, "per_node": 2, "grace_s": 5, "max_restarts": 1, "wait_s": 60}
-    job = start(cluster, "ranks", "python", "plain.py", "lose", **options).follow()
+    job = start(cluster, "ranks", "python", "user.py", "lose", **options).follow()
     assert (job.code, job.result["restarts"]) == (0, 1), job.lines
     [failure] = job.events("failure")
     assert "the agent on" in failure["text"]
@@ -131,7 +131,7 @@ def test_lost_agent_takes_its_ranks_along_and_the_gang_starts_again(cluster: Clu
 
 
 def test_stop_reaches_the_ranks(cluster: Cluster) -> None:
-    job = start(cluster, "ranks", "python", "plain.py", "sleep", nodes=2, per_node=2, grace_s=20, wait_s=60)
+    job = start(cluster, "ranks", "python", "user.py", "sleep", nodes=2, per_node=2, grace_s=20, wait_s=60)
     deadline = time.monotonic() + 60
     while job.api.logs(job.id).count("in attempt 0") < 4:
         assert time.monotonic() < deadline, job.api.logs(job.id)
@@ -154,7 +154,7 @@ def test_impossible_placement_fails_within_seconds(cluster: Cluster) -> None:
 
 def test_ray_train_script_runs_as_it_is_and_gets_its_secret_once(cluster: Cluster) -> None:
     names, values = ("WANDB_API_KEY",), json.dumps({"WANDB_API_KEY": SECRET}).encode()
-    job = start(cluster, "driver", "python", "train.py", secrets=names, secret=values).follow()
+    job = start(cluster, "driver", "python", "user.py", "train", secrets=names, secret=values).follow()
     assert job.code == 0, job.lines
     assert job.lines[-1] == f"2 workers, the secret has {len(SECRET)} characters"
     assert SECRET not in json.dumps(job.api.call(f"/api/jobs/{job.id}")) + "".join(job.lines)

@@ -1,0 +1,70 @@
+"""Code of a user, for every mode of `rdma-ray run`. The first argument says what it does."""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+
+def toy() -> None:
+    """Train by DistributedDataParallel on gloo: every rank prints the same loss."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())  # DDP gives all ranks the weights of rank 0
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = (model(torch.ones(8, 4)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"loss {loss.item():.6f} local {os.environ['LOCAL_RANK']} of {dist.get_world_size()}")
+    dist.destroy_process_group()
+
+
+def train() -> None:
+    """Use Ray Train, as a driver on the head."""
+    import ray.train
+    from ray.train import ScalingConfig
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    def loop() -> int:
+        return ray.train.get_context().get_world_size()
+
+    result = DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=2)).fit()
+    print(f"{result.return_value} workers, the secret has {len(os.environ['WANDB_API_KEY'])} characters")
+
+
+def plain(what: str) -> None:
+    """Know the place by variables, without torch."""
+
+    def save(*_: object) -> None:
+        print("saved a checkpoint")
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, save)
+    rank, restart = int(os.environ["RANK"]), int(os.environ["RDMA_RAY_RESTART"])
+    print(f"rank {rank} of {os.environ['WORLD_SIZE']} on node {os.environ['NODE_RANK']} in attempt {restart}")
+    match what:
+        case "raise" if rank == 3:
+            try:
+                raise ValueError("the loss is nan")
+            except ValueError:
+                traceback.print_exc()
+            os._exit(7)
+        case "lose" if restart:
+            return
+        case "lose" if rank == 2:
+            guard = os.getppid()
+            agent = int(Path(f"/proc/{guard}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(agent, signal.SIGKILL)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    {"toy": toy, "train": train}.get(sys.argv[1], lambda: plain(sys.argv[1]))()
