@@ -35,10 +35,31 @@ app.command(
     "workloads.client.commands:jobs", name="list", help="List the jobs that the cluster remembers, newest first."
 )
 app.command(
-    "workloads.client.commands:logs",
-    help="Follow a job from its first line to its end, and exit with its code. Ctrl-C leaves the job running.",
+    "workloads.run.commands:run",
+    help="Run your own command on the cluster, follow it, and exit with its code.\n\n"
+    "Without --nodes it runs once on the head, as a Ray driver. With --nodes it runs\n"
+    "once per rank, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.\n"
+    "torchrun runs on every node. Ctrl-C leaves the job running.\n\n"
+    "Example: rdma-ray run --nodes 2 --secret HF_TOKEN -- torchrun train.py --lr 1e-3\n\n"
+    "Exit codes: the command's; 1 also if it did not start, 130 if it was stopped.",
 )
-app.command("workloads.client.commands:stop", help="Stop a job, and wait until it is stopped.")
+app.command(
+    "workloads.client.commands:logs",
+    help="Follow a job from its first line to its end, and exit with its code. Ctrl-C leaves the job running.\n\n"
+    "Example: rdma-ray logs run-20261123-110907-a1b2c3 --rank 3 --since 10m",
+)
+app.command(
+    "workloads.client.commands:attach",
+    help="Follow a job from now on to its end, and exit with its code. Ctrl-C leaves the job running.\n\n"
+    "Example: rdma-ray attach run-20261123-110907-a1b2c3 --all",
+)
+app.command(
+    "workloads.client.commands:stop",
+    help="Stop a job, and wait until it is stopped.\n\n"
+    "Its processes get SIGTERM, and SIGKILL after the --grace of its run. Exit codes:\n"
+    "0 stopped or over, 1 error.\n\n"
+    "Example: rdma-ray stop run-20261123-110907-a1b2c3",
+)
 app.command(
     "workloads.client.commands:outputs",
     help="Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked.",
@@ -71,13 +92,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def json_to_stdout(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments, with `-` inserted after each `--json` that has no file."""
-    found: list[str] = []
+    """Return the arguments, with `-` inserted after each `--json` that has no file. What follows `--` stays."""
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    arguments, found, rest = arguments[:end], [], arguments[end:]
     for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
         found.append(argument)
         if argument == "--json" and following.startswith("-") and following != "-":
             found.append("-")
-    return found
+    return [*found, *rest]
 
 
 def usage_error(error: CycloptsError) -> str:

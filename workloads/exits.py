@@ -29,3 +29,12 @@ def last_line(error: BaseException) -> str:
     """Return the last line of an error's message, or its type if it has none."""
     lines = str(error).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__
+
+
+PEER_FAULTS = ("by peer", "broken pipe", "refused", "timed out", "timeout", "remote process", "failed to recv")
+"""Parts of messages that blame another rank: gloo's (tcp/pair.cc), c10d's sockets and NCCL's ncclRemoteError."""
+
+
+def blames_peer(text: str) -> bool:
+    """Return whether an error's text blames another rank, which has ended or does not answer."""
+    return any(part in text.lower() for part in PEER_FAULTS)

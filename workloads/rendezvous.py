@@ -17,14 +17,6 @@ import psutil
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
 
-PEER_FAULTS = ("by peer", "broken pipe", "refused", "timed out", "timeout", "remote process", "failed to recv")
-"""Parts of messages that blame another rank: gloo's (tcp/pair.cc), c10d's sockets and NCCL's ncclRemoteError."""
-
-
-def blames_peer(text: str) -> bool:
-    """Return whether an error's text blames another rank, which has ended or does not answer."""
-    return any(part in text.lower() for part in PEER_FAULTS)
-
 
 def open_store(address: str, timeout_s: float) -> TCPStore:
     """Open a store on a free port of this address only."""

@@ -121,14 +121,17 @@ class Api:
     def version(self) -> str:
         return str(self.call("/api/version")["ray_version"])
 
-    def call(self, path: str, method: str = "GET") -> Any:
-        """Return the answer's JSON."""
-        request = urllib.request.Request(self.address + path, method=method, headers=self.headers)
+    def call(
+        self, path: str, method: str = "GET", body: object = None, *, read: Callable[[bytes], Any] = json.loads
+    ) -> Any:
+        """Return the answer's JSON, or what `read` makes of its bytes. A body that is not bytes is sent as JSON."""
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, content, method=method, headers=self.headers)
         try:
             with _opener.open(request, timeout=self.timeout_s) as answer:
                 if len(data := answer.read(LARGEST + 1)) > LARGEST:
                     raise WorkloadError(f"{self.address}{path} answers with more than {LARGEST // 2**20} MiB")
-                return json.loads(data)
+                return read(data)
         except urllib.error.HTTPError as error:
             raise self._explain(error, path) from None
         except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:

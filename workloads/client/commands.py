@@ -1,4 +1,4 @@
-"""Commands that start no job: `rdma-ray status`, `list`, `logs`, `stop`, `outputs`. Their help is in cli.py."""
+"""Commands that start no job, such as `rdma-ray status`, `logs` and `stop`. Their help is in cli.py."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from infra.terminal import printable
 from workloads.client.api import Api, Job
 from workloads.client.connection import Connection
-from workloads.client.run import attend, conclude, kind_of
+from workloads.client.run import kind_of, reader
+from workloads.client.show import row_of, show_run
 from workloads.client.stack import read_outputs
-from workloads.client.view import present
-from workloads.options import Flat, ResultOptions, StackOptions, option
+from workloads.client.view import present, write_json
+from workloads.exits import Exit, WorkloadError
+from workloads.options import Flat, ResultOptions, option
+from workloads.run.view import LineOptions, RunView, output_of
 
 JobId = Annotated[str, option(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
+STOP_S = 60
+"""Seconds that a stopped job may take beyond its grace."""
 
 
 def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """Show {cluster, ray, nodes: [{ip, role, cpus, gpus}] of live nodes, jobs: pending and running ones}."""
     with Connection(options) as connection:
         found = _status(connection.api)
-    present(found, _show_status, found, options.json_file)
+    present(found, _show_status, {"schema": "rdma-ray/status/1", **found}, options.json_file)
 
 
 def _status(api: Api) -> dict[str, Any]:
@@ -42,37 +48,92 @@ def _status(api: Api) -> dict[str, Any]:
         "cluster": api.cluster,
         "ray": api.version(),
         "nodes": sorted(nodes, key=lambda node: (node["role"], node["ip"])),
-        "jobs": [row for row in map(_row, api.jobs()) if row["status"] in ("PENDING", "RUNNING")],
+        "jobs": [row for row in map(row_of, api.jobs()) if row["status"] in ("PENDING", "RUNNING")],
     }
 
 
 def jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
-    """Show jobs: [{id, status, exit_code, started, seconds}], newest first. Times in seconds."""
+    """Show jobs: [{id, kind, name, status, exit_code, started, seconds}], newest first. Times in seconds."""
     with Connection(options) as connection:
-        found = [_row(job) for job in connection.api.jobs()]
-    present(found, _show_jobs, {"jobs": found}, options.json_file)
+        found = [row_of(job) for job in connection.api.jobs()]
+    present(found, _show_jobs, {"schema": "rdma-ray/list/1", "jobs": found}, options.json_file)
 
 
-def logs(job_id: JobId, /, *, options: Flat[ResultOptions] = ResultOptions()) -> int:
+def logs(
+    job_id: JobId,
+    /,
+    *,
+    lines: Flat[LineOptions] = LineOptions(),
+    tail: Annotated[int | None, option(help="Show only this many of the lines that are there already.")] = None,
+    no_follow: Annotated[bool, option(help="Show what is there, and do not wait for more.")] = False,
+    options: Flat[ResultOptions] = ResultOptions(),
+) -> int:
     """Follow a job, show its result, and return its exit code."""
-    with Connection(options) as connection:
-        kind = kind_of(connection.api.job(job_id).metadata.get("workload", ""))
-        ended = attend(connection.api, job_id, kind.view, stop_on_interrupt=False)
-    return conclude(connection.outputs, ended, kind, options.json_file)
+    if tail is not None and tail < 0:
+        raise WorkloadError(f"--tail {tail}: write a number of lines, at least 0")
+    with Connection(options) as stack:
+        job = stack.api.job(job_id)
+        if no_follow and not job.terminal:
+            if options.json_file:
+                raise WorkloadError("--json with --no-follow: the job is not over, so it has no result: see status")
+            view = kind_of(job.metadata, lines, output_of(None)).view
+            text = stack.api.logs(job_id)
+            if isinstance(view, RunView) and tail is not None:
+                view.hold(tail)
+            with view:
+                for line in text.splitlines():
+                    reader(view, [])(line)
+                view.release()
+            return Exit.OK
+        return show_run(stack, job, lines, options.json_file, tail=tail)
 
 
-def stop(job_id: JobId, /, *, options: Flat[StackOptions] = StackOptions()) -> None:
+def attach(
+    job_id: JobId,
+    /,
+    *,
+    lines: Flat[LineOptions] = LineOptions(),
+    tail: Annotated[int, option(help="Lines to show of those that are there already.")] = 10,
+    options: Flat[ResultOptions] = ResultOptions(),
+) -> int:
+    """Follow a job from now on, and return its exit code."""
+    return logs(job_id, lines=lines, tail=tail, options=options)
+
+
+def stop(
+    job_id: JobId,
+    /,
+    *,
+    wait_s: Annotated[
+        float | None,
+        option(name="--wait", help="Seconds to wait until it has ended. [default: the grace of its run, and 60]"),
+    ] = None,
+    options: Flat[ResultOptions] = ResultOptions(),
+) -> None:
     """Stop a job unless it is over."""
-    with Connection(options) as connection:
-        if (job := connection.api.job(job_id)).terminal:
-            print(f"job {job_id} is over already: {job.status}", file=sys.stderr)
-        else:
-            print(f"job {job_id}: {connection.api.stop(job_id).status}", file=sys.stderr)
+    with Connection(options) as stack:
+        api = stack.api
+        job = before = api.job(job_id)
+        if not before.terminal:
+            job = api.stop(job_id, STOP_S + _grace(job) if wait_s is None else wait_s)
+    says = "is over already: " if before.terminal else ""
+    print(f"job {printable(job_id)} {says}{job.status}", file=sys.stderr)
+    if options.json_file:
+        write_json({"schema": "rdma-ray/stop/1", "stopped": not before.terminal, **row_of(job)}, options.json_file)
 
 
-def outputs(*, options: Flat[StackOptions] = StackOptions()) -> None:
-    """Print the outputs as JSON."""
-    print(read_outputs(options).model_dump_json(by_alias=True, indent=2))
+def _grace(job: Job) -> float:
+    """Return the seconds that a job's processes have to end. Anything on the cluster may write metadata."""
+    try:
+        return min(max(float(job.metadata.get("grace", 0)), 0.0), 86_400.0)
+    except ValueError:
+        return 0.0
+
+
+def outputs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
+    """Print the outputs as JSON, or write them to a file."""
+    found = read_outputs(options).model_dump(mode="json", by_alias=True)
+    write_json({"schema": "rdma-ray/outputs/1", **found}, options.json_file or "-")
 
 
 def _show_status(found: dict[str, Any], console: Console) -> None:
@@ -89,21 +150,12 @@ def _show_status(found: dict[str, Any], console: Console) -> None:
 
 
 def _show_jobs(found: list[dict[str, Any]], console: Console) -> None:
-    code, ran = Column("exit", justify="right"), Column("ran", justify="right")
-    table = Table(Column("job", no_wrap=True), "status", code, "started", ran, box=SIMPLE_HEAD, pad_edge=False)
+    ran = Column("ran", justify="right")
+    name = Column("name", max_width=20, no_wrap=True)
+    table = Table(Column("job", no_wrap=True), "kind", name, "status", "started", ran, box=SIMPLE_HEAD, pad_edge=False)
     for job in found:
-        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["started"])) if job["started"] else "-"
+        started = time.strftime("%m-%d %H:%M:%S", time.localtime(job["started"])) if job["started"] else "-"
         seconds = f"{job['seconds']:.0f} s" if job["seconds"] is not None else "-"
-        exit_code = "" if job["exit_code"] is None else str(job["exit_code"])
-        table.add_row(job["id"], job["status"], exit_code, started, seconds)
+        code = f" {job['exit_code']}" if job["exit_code"] else ""
+        table.add_row(job["id"], job["kind"], job["name"] or "", job["status"] + code, started, seconds)
     console.print(table)
-
-
-def _row(job: Job) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "status": job.status,
-        "exit_code": job.exit_code,
-        "started": job.started,
-        "seconds": round((job.ended or time.time()) - job.started, 1) if job.started else None,
-    }

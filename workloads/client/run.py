@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
-import logging
+import itertools
 import re
 import secrets
 import shlex
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TextIO
 
 from rich.console import Console
 
 from infra.outputs import Outputs
 from infra.terminal import printable
-from workloads.client.api import Api, Job, exit_code, follow
+from workloads.client.api import Api, Job, exit_code
 from workloads.client.connection import Connection
+from workloads.client.follow import follow
+from workloads.client.submit import own_package, submit
 from workloads.client.view import Terminal, View, present
 from workloads.exits import Exit, WorkloadError, last_line
+from workloads.launch.lines import RankLine
 from workloads.nccl.evidence.raw_log import LogFolder
 from workloads.options import JobOptions
 from workloads.results import Event, parse
+from workloads.run.view import DEFAULT_LINES, LineOptions, RunView
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what malformed data raises
-LONGEST_LINE = 10_000  # characters of a log line that are shown
-PACKAGE = Path(__file__).resolve().parents[1]
 JOBS_RESULT = "what the job reported"
 # First lines that Ray writes to every job's log: the start, and the command with all its arguments.
-RAY_PREAMBLE = re.compile(r"^\S+ \S+\s+INFO job_manager\.py:|^Running entrypoint for job ")
 JOB_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",  # Ray drops similar lines, such as the events of two epochs
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every line of a Train worker is printed twice
 }
+RAY_PREAMBLE = re.compile(r"^\S+ \S+\s+INFO job_manager\.py:|^Running entrypoint for job ")
 
 
 @dataclass(frozen=True)
@@ -62,19 +63,26 @@ class Kind:
         read: Function of its result as JSON and the stack's machine type (to judge it).
         show: Function that prints the result.
         write: Function that writes the files of `--out DIR`, and returns a line for each.
+
+    `read` is None for a command that has no result: the job's exit code counts.
     """
 
     driver: str
     view: View
-    read: Callable[[dict[str, Any], str | None], Any]
-    show: Callable[[Any, Console], None]
+    read: Callable[[dict[str, Any], str | None], Any] | None
+    show: Callable[[Any, Console], None] = lambda _result, _console: None
     write: Callable[[Any, Path], Iterable[object]] = lambda _result, _folder: ()
 
 
-def kind_of(name: str) -> Kind:
-    """Return the kind with this name. Jobs of unknown kinds show their log and have no result."""
+def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: TextIO = sys.stdout) -> Kind:
+    """Return the kind of a job by its metadata. A job of an unknown kind is a command without ranks.
+
+    Args:
+        lines: Lines of the user's code that are shown.
+        output: Stream of these lines.
+    """
     terminal = Terminal(stderr=True)
-    match name:
+    match job.get("workload"):
         case "nccl":
             from workloads.nccl import report, result
             from workloads.nccl.judge.verdict import judged
@@ -117,12 +125,19 @@ def kind_of(name: str) -> Kind:
                 show=train.show,
                 write=_writer("workloads.train.plot"),
             )
+        case "run" if job.get("mode") in ("torchrun", "ranks"):
+            from workloads.launch import report as run
+            from workloads.launch.result import RunResult
+
+            return Kind(
+                driver="workloads.launch.driver",
+                view=RunView(terminal, lines, gang=True, output=output),
+                read=lambda found, _: RunResult.of(found, JOBS_RESULT),
+                show=run.show,
+            )
         case _:
-
-            def unknown(*_: Any) -> Any:
-                raise WorkloadError(f"{name!r} is no kind of job with a result")
-
-            return Kind(driver="", view=View(), read=unknown, show=unknown)
+            view = RunView(terminal, lines, gang=False, output=output)
+            return Kind(driver="workloads.launch.driver", view=view, read=None)
 
 
 def _writer(module: str) -> Callable[[Any, Path], Iterable[object]]:
@@ -136,7 +151,7 @@ def run_job(
     request: str,
     job: JobOptions,
     *,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
     out: Path | None = None,
     logs: Path | None = None,
 ) -> int:
@@ -158,12 +173,17 @@ def run_job(
             " by `rdma-ray logs ID --json FILE`"
         )
     folder = LogFolder(logs) if logs else None
-    kind, job_id = kind_of(name), new_id(name)
-    # On `local`, nodes run in this environment, whose interpreter may not be on their PATH.
-    python = sys.executable if stack.outputs.target == "local" else "python"
-    command = shlex.join([python, "-m", kind.driver, request])
+    metadata = {"workload": name}
+    kind, job_id = kind_of(metadata), new_id(name)
+    command = shlex.join([python_of(stack.outputs), "-m", kind.driver, request])
     api = stack.accepting_jobs()
-    submit(api, job_id, command, environment, {"workload": name})
+    submit(
+        api,
+        job_id,
+        command,
+        {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | dict(environment)},
+        metadata,
+    )
     if job.detach:
         print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
         print(job_id)
@@ -177,12 +197,17 @@ def run_job(
             print(folder.summary(), file=sys.stderr)
 
 
+def python_of(outputs: Outputs) -> str:
+    """Return the interpreter of jobs. On `local`, nodes run in this environment, which may not be on their PATH."""
+    return sys.executable if outputs.target == "local" else "python"
+
+
 def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, out: Path | None = None) -> int:
     """Judge and show the result, write it where requested, and return the exit code.
 
     WorkloadError if it is no result of this kind: anything on the cluster may write to the job's log.
     """
-    if ended.result is None:
+    if ended.result is None or kind.read is None:
         return ended.code
     origin = {
         "job": ended.job.id,
@@ -205,52 +230,21 @@ def new_id(kind: str) -> str:
     return f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
-def submit(
-    api: Api,
-    job_id: str,
-    command: str,
-    environment: Mapping[str, str] | None = None,
-    metadata: Mapping[str, str] | None = None,
-) -> None:
-    """Start `command` on the cluster under `job_id`, with this package importable as `workloads`.
-
-    WorkloadError if Ray does not answer, or rejects the job.
-    """
-    # Called first, because Ray's client obscures a rejected token and a closed port.
-    api.version()
-
-    from ray.job_submission import JobSubmissionClient  # takes 1.6 s
-
-    client = JobSubmissionClient(api.address, headers=api.headers)
-    # Ray's client sets its own level to INFO and logs every package.
-    for name in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
-        # This package's sources and nothing else, some 100 KB.
-        shutil.copytree(PACKAGE, Path(folder) / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-        try:
-            client.submit_job(
-                entrypoint=command,
-                submission_id=job_id,
-                runtime_env={"working_dir": folder, "env_vars": JOB_ENVIRONMENT | dict(environment or {})},
-                metadata=dict(metadata or {}),
-            )
-        except RuntimeError as error:
-            raise WorkloadError(f"Ray refused job {job_id}: {last_line(error)}") from error
-
-
-def attend(
-    api: Api,
-    job_id: str,
+def reader(
     view: View,
-    stop_on_interrupt: bool,
+    results: list[dict[str, Any]],
     listener: Callable[[Event], None] | None = None,
-) -> Ended:
-    """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, else only this function."""
-    results: list[dict[str, Any]] = []
+    history: int = 0,
+) -> Callable[[str], None]:
+    """Return a function of a log's lines that passes events and text to the view, and results to `results`.
+
+    Args:
+        history: Number of lines after which the view shows what it holds.
+    """
+    numbers = itertools.count(1)
 
     def on_line(line: str) -> None:
-        event = parse(line)
+        event = None if RankLine.parse(line) else parse(line)  # a rank's text is never an event
         if event is not None and event["kind"] == "result" and isinstance(event.get("result"), dict):
             results.append(event["result"])
             return
@@ -262,26 +256,52 @@ def attend(
                 view.event(event)
                 return
         if not RAY_PREAMBLE.search(line):
-            more = len(line) - LONGEST_LINE
-            view.line(line if more <= 0 else f"{line[:LONGEST_LINE]} … ({more} more characters)")
+            more = len(line) - view.longest_line
+            view.line(line if more <= 0 else f"{line[: view.longest_line]} … ({more} more characters)")
 
+    def counted(line: str) -> None:
+        on_line(line)
+        if next(numbers) == history:
+            view.release()
+
+    return counted if history else on_line
+
+
+def attend(
+    api: Api,
+    job_id: str,
+    view: View,
+    stop_on_interrupt: bool,
+    listener: Callable[[Event], None] | None = None,
+    *,
+    has_result: bool = True,
+    history: int = 0,
+) -> Ended:
+    """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, else only this function."""
+    results: list[dict[str, Any]] = []
     try:
         with view:
-            job = follow(api, job_id, on_line)
+            job = follow(api, job_id, reader(view, results, listener, history))
     except KeyboardInterrupt:
         if not stop_on_interrupt:
-            view.note(f"job {job_id} keeps running: rdma-ray stop {job_id} ends it")
+            view.note(
+                f"job {job_id} keeps running: rdma-ray attach {job_id} follows it, rdma-ray stop {job_id} ends it"
+            )
             raise
         view.note(f"stopping job {job_id}")
         job = api.stop(job_id)
         view.note(f"job {job_id} is {job.status}")
         return Ended(Exit.STOPPED, None, job)
+    view.release()
     code = exit_code(job)
-    if code == Exit.ERROR or not results:
+    if code == Exit.ERROR or (not results and (has_result or code != Exit.OK)):
         view.failed()
-    if not results and code != Exit.STOPPED:
-        # Ray reports errors that a driver cannot: no such node, no interpreter, out of memory.
-        reason = (job.message.strip().splitlines() or ["no reason given"])[0]
-        view.note(f"job {job_id} {job.status} without a result: {reason}")
+    # Ray reports errors that a driver cannot: no such node, no interpreter, out of memory.
+    reason = job.message.strip().splitlines() or ["no reason given"]
+    if has_result and not results and code != Exit.STOPPED:
+        view.note(f"job {job_id} {job.status} without a result: {reason[0]}")
         code = code or Exit.ERROR
+    elif not has_result:
+        started = job.exit_code is not None or job.status != "FAILED"
+        view.note(f"job {job_id} {job.status}, exit code {code}" + ("" if started else ": " + "\n".join(reason)))
     return Ended(code, results[-1] if results else None, job)

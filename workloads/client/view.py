@@ -39,6 +39,9 @@ class Terminal(Console):
 class View(AbstractContextManager["View"]):
     """Progress display of a workload. This base class prints log lines to stderr and ignores events."""
 
+    longest_line = 10_000
+    """Characters of a log line that are shown."""
+
     def event(self, event: Event) -> None:
         """Show one event of the driver."""
 
@@ -48,6 +51,9 @@ class View(AbstractContextManager["View"]):
 
     def failed(self) -> None:
         """Show the log lines held so far, after the job failed."""
+
+    def release(self) -> None:
+        """Show what is held of the lines before the command began to follow."""
 
     def note(self, text: str) -> None:
         """Show a message of the client."""

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from workloads.exits import Exit, last_line
+from workloads.exits import Exit, blames_peer, last_line
 from workloads.launch.agent import Agent
 from workloads.launch.lines import RankLine
 from workloads.launch.options import RunOptions
@@ -21,7 +21,6 @@ from workloads.launch.placement import Reservation, all_nodes
 from workloads.launch.plan import Share
 from workloads.loading import load
 from workloads.nccl.evidence.facts import Evidence
-from workloads.rendezvous import blames_peer
 
 TAIL = 200  # last lines of each rank that are kept for a failure
 SHOWN = 20  # last lines that are shown of a rank that failed without a traceback

@@ -23,6 +23,7 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     )
     max_restarts: int = Field(0, ge=0, description="Times that a failed gang starts again.")
     command: Hidden[tuple[str, ...]] = ()
+    """Program and arguments. In mode torchrun: `torchrun OPTIONS SCRIPT …`, without --nnodes and --nproc-per-node."""
     mode: Hidden[Mode] = "driver"
     environment: Hidden[dict[str, str]] = {}
     """Variables of the command, without secrets."""

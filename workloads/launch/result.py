@@ -1,17 +1,14 @@
-"""Result of `rdma-ray run`, which its driver on the cluster emits, and its display."""
+"""Result of `rdma-ray run`, which its driver on the cluster emits, as JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from workloads.launch.options import Mode
 from workloads.nccl.evidence.facts import Evidence
 from workloads.results import JobResult, Part
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 class RunNode(Part):
@@ -47,17 +44,3 @@ class RunResult(JobResult):
     """By phase, of all attempts."""
     failure: RunFailure | None = None
     evidence: Evidence | None = None
-
-
-def show(result: RunResult, console: Console) -> None:
-    """Print where the ranks ran, the evidence, and how the run ended. The traceback is in the log already."""
-    # The nodes of a cluster have neither rich nor infra.
-    from workloads.client.view import say
-    from workloads.nccl.evidence.show import counted, show_evidence
-
-    if result.nodes:
-        ranks = f"{counted(len(result.exit_codes), 'rank')} on {counted(len(result.nodes), 'node')}"
-        restarts = f", {counted(result.restarts, 'restart')}" if result.restarts else ""
-        say(console, f"{ranks}{restarts}: {', '.join(f'{node.host} ({node.ip})' for node in result.nodes)}")
-    show_evidence(result.evidence, console)
-    say(console, result.reason, None if result.exit_code == 0 else "red")

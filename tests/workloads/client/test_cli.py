@@ -61,6 +61,16 @@ def test_json_without_a_file_is_stdout() -> None:
     assert json_to_stdout(["compare", "--json", "a", "b"]) == ["compare", "--json", "a", "b"]
     assert " ".join(json_to_stdout(["judge", "--json", "-s", "x", "--json"])) == "judge --json - -s x --json -"
     assert json_to_stdout(["list", "--json", "-"]) == ["list", "--json", "-"]
+    # The user's own command keeps its arguments.
+    assert json_to_stdout(["run", "--json", "--", "x", "--json", "--y"]) == [
+        "run",
+        "--json",
+        "-",
+        "--",
+        "x",
+        "--json",
+        "--y",
+    ]
 
 
 def test_the_wrapper_finds_the_project_through_a_link_and_spaces(tmp_path: Path) -> None:
@@ -106,5 +116,6 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     assert TOKEN not in said
     assert json.loads(said) == LOCAL | {
-        "ray": LOCAL["ray"] | {"mode": "cluster", "token": "**********"}
+        "schema": "rdma-ray/outputs/1",
+        "ray": LOCAL["ray"] | {"mode": "cluster", "token": "**********"},
     } | dict.fromkeys(["location", "machine", "kubeconfig", "namespace", "storage", "queue"])

@@ -11,7 +11,8 @@ import pytest
 
 from tests.workloads.conftest import Cluster, wait_until_free, write_outputs
 from workloads.client.api import Api
-from workloads.client.run import attend, new_id, submit
+from workloads.client.run import attend, new_id
+from workloads.client.submit import submit
 from workloads.client.view import View
 from workloads.exits import Exit
 from workloads.nccl.kinds import COLLECTIVES

@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from workloads.exits import Exit, last_line
+from workloads.exits import Exit, blames_peer, last_line
 from workloads.nccl.driver import describe, run
 from workloads.nccl.gang import EXTRA_PATIENCE_S, NO_ANSWER, Gang
 from workloads.nccl.hunt.options import HuntOptions
@@ -23,7 +23,6 @@ from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged, with_logged_nics
 from workloads.nccl.kinds import Place
 from workloads.nccl.units import busbw
-from workloads.rendezvous import blames_peer
 from workloads.results import emit
 
 CHECK_S = 5  # seconds between two checks of the nodes of restarting ranks

@@ -1,0 +1,55 @@
+"""A job as a row of `rdma-ray list` and as JSON, and following a job until its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from workloads.client.api import Job
+from workloads.client.connection import Connection
+from workloads.client.run import attend, conclude, kind_of
+from workloads.client.view import write_json
+from workloads.run.view import LineOptions, RunView, output_of
+
+BROKEN_PIPE = 141  # as shells report SIGPIPE
+
+
+def row_of(job: Job) -> dict[str, Any]:
+    """Return {id, kind, name, status, exit_code, started, seconds} of a job. Times in seconds."""
+    return {
+        "id": job.id,
+        "kind": job.metadata.get("workload", "other"),
+        "name": job.metadata.get("name"),
+        "status": job.status,
+        "exit_code": job.exit_code,
+        "started": job.started,
+        "seconds": round((job.ended or time.time()) - job.started, 1) if job.started else None,
+    }
+
+
+def show_run(stack: Connection, job: Job, lines: LineOptions, json_file: str | None, *, tail: int | None = None) -> int:
+    """Follow a job to its end, show its lines and its result, and return its exit code. Ctrl-C leaves the job running.
+
+    Args:
+        tail: Number of lines to show of those that are there already; None for all.
+    """
+    kind = kind_of(job.metadata, lines, output_of(json_file))
+    view, history = kind.view, 0
+    if isinstance(view, RunView) and tail is not None:
+        history = stack.api.logs(job.id).count("\n")
+        if history:
+            view.hold(tail)
+    try:
+        ended = attend(
+            stack.api, job.id, view, stop_on_interrupt=False, has_result=kind.read is not None, history=history
+        )
+    except BrokenPipeError:
+        # Python flushes stdout at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    if kind.read is None and json_file:
+        found = {"schema": "rdma-ray/job/1", "cluster": stack.outputs.ray.cluster, **row_of(ended.job)}
+        write_json(found | {"exit_code": ended.code}, json_file)
+    return conclude(stack.outputs, ended, kind, json_file)

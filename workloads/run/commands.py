@@ -1,0 +1,268 @@
+"""`rdma-ray run`: the user's own command on the cluster. Its help is in cli.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Annotated, Any
+
+from rich.console import Console
+
+from infra.outputs import Outputs
+from infra.terminal import printable
+from workloads.client.api import Api
+from workloads.client.connection import Connection
+from workloads.client.run import JOB_ENVIRONMENT, kind_of, new_id, python_of
+from workloads.client.show import row_of, show_run
+from workloads.client.stack import refuse_jobs
+from workloads.client.submit import own_package, submit, upload, upload_package
+from workloads.client.view import present, say, write_json
+from workloads.exits import Exit, WorkloadError
+from workloads.launch import secrets
+from workloads.launch.options import RunOptions
+from workloads.nccl.options import GangOptions
+from workloads.options import Flat, ResultOptions, option
+from workloads.run import requirements, variables, working_dir
+from workloads.run.entry import entry_of
+from workloads.run.variables import Variables
+from workloads.run.view import LineOptions
+
+LONGEST_COMMAND = 120_000
+"""Bytes of the job's entry point, which Ray passes to a shell as one argument (Linux: at most 128 KiB)."""
+STOP_MARGIN_S = 15
+"""Seconds that Ray gives the driver beyond the ranks' grace before it kills the job."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeOptions:
+    """The user's code, its variables, and how the command behaves."""
+
+    env: Annotated[tuple[str, ...], option(metavar="NAME=VALUE", help="Variable of the command; repeatable.")] = ()
+    env_file: Annotated[
+        Path | None, option(metavar="FILE", help="File with a NAME=VALUE on each line; --env takes precedence.")
+    ] = None
+    secret: Annotated[
+        tuple[str, ...],
+        option(
+            metavar="NAME",
+            help="Variable whose value comes from this environment or --env-file, and appears in no log; repeatable.",
+        ),
+    ] = ()
+    working_dir: Annotated[
+        Path, option(metavar="DIR", help="Folder to upload, in which the command runs. .gitignore applies.")
+    ] = Path()
+    pip: Annotated[
+        tuple[str, ...], option(metavar="PACKAGE", help="Package to install beside those of the image; repeatable.")
+    ] = ()
+    requirements: Annotated[Path | None, option(metavar="FILE", help="File of packages, as for --pip.")] = None
+    name: Annotated[str | None, option(help="Name in `rdma-ray list`. [default: the script's]")] = None
+    request_id: Annotated[
+        str | None,
+        option(metavar="ID", help="ID of the job. A second run with it starts nothing, and follows the first."),
+    ] = None
+    detach: Annotated[bool, option(help="Print the job's ID, and do not follow it.")] = False
+    dry_run: Annotated[bool, option(help="Show what would run, and start nothing.")] = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that fits the stack: what its driver gets, and what is uploaded."""
+
+    options: RunOptions
+    name: str
+    folder: working_dir.Folder
+    packages: list[str]
+    secrets: Mapping[str, str] = field(repr=False)
+
+    @staticmethod
+    def of(command: tuple[str, ...], options: RunOptions, code: CodeOptions, outputs: Outputs) -> Plan:
+        """Return the plan of a run. WorkloadError names the option that does not fit, before anything is sent."""
+        refuse_jobs(outputs)
+        if code.request_id is not None and not _ID.fullmatch(code.request_id):
+            raise WorkloadError(f"--request-id {code.request_id}: use 1 to 100 letters, digits, dots and dashes")
+        found = variables.read(code.env, code.env_file, code.secret, os.environ)
+        return Plan(
+            options=resolve(command, options, found, outputs),
+            name=code.name or _name(command),
+            folder=working_dir.read(code.working_dir),
+            packages=requirements.read(code.pip, code.requirements),
+            secrets=found.secrets,
+        )
+
+    @property
+    def request(self) -> str:
+        return self.options.model_dump_json(exclude_defaults=True)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {
+            "workload": "run",
+            "name": self.name,
+            "mode": self.options.mode,
+            "grace": f"{self.options.grace_s:g}",
+            "request": hashlib.sha256(f"{self.request}{self.packages}".encode()).hexdigest()[:16],
+        }
+
+    def entry_point(self, outputs: Outputs) -> str:
+        """Return the job's command line. WorkloadError if it is too long for the cluster's shell."""
+        # A virtual environment of --pip is on the PATH. With -P, a folder `workloads` of the user is not imported.
+        python = "python" if self.packages else python_of(outputs)
+        found = shlex.join([python, "-P", "-m", kind_of(self.metadata).driver, self.request])
+        if (size := len(found.encode())) > LONGEST_COMMAND:
+            raise WorkloadError(
+                f"COMMAND and its variables have {size} bytes, and Ray's shell accepts {LONGEST_COMMAND}: put them into"
+                " a file of the working directory"
+            )
+        return found
+
+    def as_json(self, outputs: Outputs) -> dict[str, Any]:
+        """Return what would run: names of variables without their values."""
+        return {
+            "schema": "rdma-ray/dry-run/1",
+            "cluster": outputs.ray.cluster,
+            "name": self.name,
+            "mode": self.options.mode,
+            "nodes": self.options.nodes,
+            "per_node": self.options.per_node,
+            "command": [printable(word) for word in self.options.command],
+            "variables": sorted(self.options.environment),
+            "secrets": sorted(self.secrets),
+            "packages": self.packages,
+            "working_dir": str(self.folder.path),
+            "files": len(self.folder.files),
+            "bytes": self.folder.size,
+            "left_out": self.folder.left_out,
+        }
+
+
+def run(
+    *command: Annotated[str, option(help="Program and arguments, after `--`.", show=True)],
+    options: Flat[RunOptions] = RunOptions(),
+    lines: Flat[LineOptions] = LineOptions(),
+    code: Flat[CodeOptions] = CodeOptions(),
+    result: Flat[ResultOptions] = ResultOptions(),
+) -> int:
+    """Run a command on the cluster, and return its exit code."""
+    with Connection(result) as stack:
+        plan = Plan.of(command, options, code, stack.outputs)
+        entry_point = plan.entry_point(stack.outputs)
+        if code.dry_run:
+            present(plan, _show_plan, plan.as_json(stack.outputs), result.json_file)
+            return Exit.OK
+        api = stack.accepting_jobs()
+        job_id = code.request_id or new_id("run")
+        if not (code.request_id and _attached(api, job_id, plan)):
+            _start(api, job_id, entry_point, plan)
+        if code.detach:
+            return _detached(api, job_id, result.json_file)
+        return show_run(stack, api.job(job_id), lines, result.json_file)
+
+
+def resolve(command: tuple[str, ...], options: RunOptions, found: Variables, outputs: Outputs) -> RunOptions:
+    """Return the complete request of a run on this stack. WorkloadError names an option that does not fit it."""
+    entry = entry_of(command, options.nodes, options.per_node)
+    gang: dict[str, Any] = {}
+    if entry.nodes is not None:
+        per_node = entry.per_node or outputs.nodes.gpus_per_node or 1
+        placed = GangOptions(nodes=entry.nodes, per_node=per_node).placed(outputs)
+        gang = placed.model_dump(include={"nodes", "per_node", "use_gpu", "elastic"})
+    elif options.max_restarts:
+        raise WorkloadError(
+            f"--max-restarts {options.max_restarts}: without --nodes the command runs once on the head: add --nodes 1"
+        )
+    return options.model_copy(
+        update={
+            "command": entry.command,
+            "mode": entry.mode,
+            "environment": found.plain,
+            "secrets": tuple(found.secrets),
+            **gang,
+        }
+    )
+
+
+def _start(api: Api, job_id: str, entry_point: str, plan: Plan) -> None:
+    """Upload the code and the secrets, and submit the job."""
+    for note in plan.folder.notes():
+        print(note, file=sys.stderr)
+    options = plan.options
+    environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(math.ceil(options.grace_s) + STOP_MARGIN_S)}
+    if options.mode == "driver":
+        environment |= options.environment  # also for the driver's tasks and actors on other nodes
+    runtime_env: dict[str, Any] = {
+        "working_dir": upload_package(api, working_dir.pack(plan.folder)),
+        "py_modules": [own_package(api)],
+        "env_vars": JOB_ENVIRONMENT | environment,
+    }
+    if plan.packages:
+        runtime_env["pip"] = requirements.environment(api, plan.packages)
+    print(f"job {job_id} on {api.cluster}: {plan.folder}", file=sys.stderr)
+    if not plan.secrets:
+        submit(api, job_id, entry_point, runtime_env, plan.metadata)
+        return
+    place = secrets.name(job_id)
+    upload(api, place, json.dumps(dict(plan.secrets)).encode())
+    try:
+        submit(api, job_id, entry_point, runtime_env, plan.metadata)
+    except BaseException:
+        upload(api, place, b"")  # no job deletes them
+        raise
+
+
+def _attached(api: Api, job_id: str, plan: Plan) -> bool:
+    """Return whether a job with this ID exists. WorkloadError if it runs something else."""
+    job = next((job for job in api.jobs() if job.id == job_id), None)
+    if job is None:
+        return False
+    if job.metadata.get("request") != plan.metadata["request"]:
+        raise WorkloadError(
+            f"--request-id {job_id}: a job with this ID and another command or other options exists ({job.status}):"
+            " use another ID"
+        )
+    print(f"job {job_id} exists ({job.status}): nothing is started", file=sys.stderr)
+    return True
+
+
+def _detached(api: Api, job_id: str, json_file: str | None) -> int:
+    print(f"job {job_id} runs: rdma-ray attach {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
+    if json_file:
+        write_json({"schema": "rdma-ray/job/1", "cluster": api.cluster, **row_of(api.job(job_id))}, json_file)
+    if json_file != "-":
+        print(job_id)
+    return Exit.OK
+
+
+def _name(command: tuple[str, ...]) -> str:
+    """Return the name of the script in a command, or of its program."""
+    scripts = [word for word in command if re.search(r"\.(py|sh)\Z", word)]
+    return PurePath(scripts[0] if scripts else command[0]).name if command else ""
+
+
+def _show_plan(plan: Plan, console: Console) -> None:
+    options = plan.options
+    where = "once, on the head"
+    if options.nodes is not None:
+        device = "a GPU" if options.use_gpu else "a CPU"
+        where = f"{options.nodes} nodes with {options.per_node} ranks each, {device} per rank"
+    facts = {
+        "command": shlex.join(options.command),
+        "runs": f"{where} ({options.mode})",
+        "variables": ", ".join(sorted(options.environment)),
+        "secrets": ", ".join(sorted(plan.secrets)),
+        "packages": ", ".join(plan.packages),
+        "upload": str(plan.folder),
+    }
+    for name, value in facts.items():
+        if value:
+            say(console, f"{name:<10} {value}")
+    for note in plan.folder.notes():
+        say(console, note)

@@ -1,0 +1,115 @@
+"""Packages of `--pip` and `--requirements`, and the versions of the image that they must not replace.
+
+Ray installs them on each node into a virtual environment on top of the image's packages (ray:
+_private/runtime_env/pip.py, virtualenv_utils.py, 2.60, read 2026-11). pip keeps an installed package unless a
+requirement excludes its version. So the image's own versions are requirements as well: pip then refuses a package that
+needs another torch, and downloads none.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from workloads.client.api import Api
+from workloads.client.follow import follow
+from workloads.client.run import JOB_ENVIRONMENT, new_id
+from workloads.client.submit import submit
+from workloads.exits import WorkloadError
+from workloads.results import parse, read_bytes
+
+LARGEST_FILE = 2**20  # bytes
+PROVIDED = r"(?:torch|torchvision|torchaudio|ray|triton|pytorch-triton|nvidia-.*|cuda-.*)"
+"""Names of packages that the image provides, normalized (PEP 503)."""
+_OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--pre", "--no-binary", "--only-binary", "-i", "-f")
+_PROGRAM = f"""
+import importlib.metadata, json, re
+names = {{re.sub("[-_.]+", "-", found.name).lower(): found.version for found in importlib.metadata.distributions()}}
+found = {{name: version for name, version in names.items() if re.fullmatch({PROVIDED!r}, name)}}
+print("@rdma-ray " + json.dumps({{"kind": "versions", "found": found}}))
+"""
+
+
+def read(packages: Sequence[str], file: Path | None) -> list[str]:
+    """Return the requirements of `--pip` and of a file. WorkloadError names what does not work on a cluster."""
+    found = [_requirement(f"--pip {text}", text) for text in packages]
+    return found if file is None else [*found, *_lines(file)]
+
+
+def environment(api: Api, packages: Sequence[str]) -> dict[str, Any]:
+    """Return the field `pip` of a runtime environment: the packages, and the image's own versions.
+
+    A job on the head prints these: all nodes have one image. WorkloadError if it does not.
+    """
+    job_id = new_id("versions")
+    found: dict[str, str] = {}
+
+    def on_line(line: str) -> None:
+        event = parse(line)
+        if event is not None and event["kind"] == "versions" and isinstance(event.get("found"), dict):
+            found.update(event["found"])
+
+    command = shlex.join(["python", "-P", "-c", _PROGRAM])
+    submit(api, job_id, command, {"env_vars": JOB_ENVIRONMENT}, {"workload": "versions"})
+    job = follow(api, job_id, on_line)
+    if "ray" not in found:
+        raise WorkloadError(f"--pip: job {job_id}, which reads the image's versions, is {job.status}: see its log")
+    own = (f"{name}=={version}" for name, version in sorted(found.items()))
+    return {"packages": [*packages, *own], "pip_check": False}
+
+
+def _lines(file: Path) -> Iterator[str]:
+    data = read_bytes(file, LARGEST_FILE)
+    if len(data) > LARGEST_FILE:
+        raise WorkloadError(f"--requirements {file}: more than {LARGEST_FILE // 2**20} MiB")
+    try:
+        text = data.decode("utf-8-sig").replace("\\\n", " ")
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"--requirements {file}: not UTF-8 at byte {error.start}") from None
+    for line in text.splitlines():
+        line = re.sub(r"(^|\s)#.*", "", line).strip()
+        option = f"--requirements {file}: {line}"
+        if line.startswith("-"):
+            if not line.startswith(_OPTIONS):
+                raise WorkloadError(f"{option}: only packages and their indexes reach the nodes: write packages here")
+            yield _without_credentials(option, line)
+        elif line:
+            yield _requirement(option, line)
+
+
+def _requirement(option: str, text: str) -> str:
+    """Return a requirement as given. WorkloadError if a node would not install it, or would replace the image's."""
+    if "--hash" in text:
+        raise WorkloadError(f"{option}: with a hash, pip wants one of every package, the image's as well: leave it out")
+    if text.startswith("${"):
+        return text  # a path on the nodes, such as that of the working directory
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        raise WorkloadError(
+            f"{option}: write a package, such as einops or einops>=0.8. A file goes into the working directory:"
+            " ${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/FILE"
+        ) from None
+    name = re.sub(r"[-_.]+", "-", found.name).lower()
+    if re.fullmatch(PROVIDED, name) and (
+        found.url or any(one.operator not in (">=", ">", "!=") for one in found.specifier)
+    ):
+        raise WorkloadError(
+            f"{option}: the image provides {name}, and another version takes gigabytes on every node and may not fit"
+            " the GPU driver, the NCCL plugin or the cluster's Ray: leave the version out, or change ray.image"
+        )
+    return _without_credentials(option, text)
+
+
+def _without_credentials(option: str, text: str) -> str:
+    if re.search(r"://[^/\s]*@", text):
+        raise WorkloadError(
+            f"{option.partition('://')[0]}://…: whoever sees the job sees the password in this address: set the index"
+            " in the image (PIP_EXTRA_INDEX_URL)"
+        )
+    return text
