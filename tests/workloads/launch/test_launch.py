@@ -19,6 +19,7 @@ from workloads.launch.agent import Agent
 from workloads.launch.gang import TAIL, Failure, failure_text
 from workloads.launch.options import RunOptions
 from workloads.launch.plan import PROTECTED, Share, check, guard_plan, torchrun_options
+from workloads.launch.report import ends
 from workloads.launch.secrets import own_job_id
 from workloads.launch.session import PORT_TRIES, Session
 
@@ -185,3 +186,12 @@ def test_driver_on_the_head_starts_without_ray_and_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
     assert done.stdout.strip() == "[]"
+
+
+def test_exit_codes_are_shown_with_their_ranks_the_rarest_first() -> None:
+    assert ends([0, 143, 143, 7, 143, None, None]) == [
+        "0 of rank 0",
+        "7 of rank 3",
+        "none of ranks 5-6",
+        "143 of ranks 1-2, 4",
+    ]
