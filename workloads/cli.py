@@ -83,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or Exit.OK
     except CycloptsError as error:
         print(printable(usage_error(error)), file=sys.stderr)
+        if tokens[:1] == ["run"] and "--" not in tokens:
+            print("COMMAND and its options come after `--`: rdma-ray run [OPTIONS] -- COMMAND …", file=sys.stderr)
         return Exit.ERROR
     except WorkloadError as error:
         print(printable(str(error)), file=sys.stderr)

@@ -81,7 +81,7 @@ def logs(
             if isinstance(view, RunView) and tail is not None:
                 view.hold(tail)
             with view:
-                for line in text.splitlines():
+                for line in text.removesuffix("\n").split("\n"):
                     reader(view, [])(line)
                 view.release()
             return Exit.OK
@@ -150,11 +150,14 @@ def _show_status(found: dict[str, Any], console: Console) -> None:
 
 
 def _show_jobs(found: list[dict[str, Any]], console: Console) -> None:
-    ran = Column("ran", justify="right")
-    name = Column("name", max_width=20, no_wrap=True)
-    table = Table(Column("job", no_wrap=True), "kind", name, "status", "started", ran, box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in ("job", "kind", "name", "status", "started", "ran"):
+        # In 80 columns, a long name is cut.
+        table.add_column(column, no_wrap=True, justify="right" if column == "ran" else "left")
+    today = time.localtime()[:3]
     for job in found:
-        started = time.strftime("%m-%d %H:%M:%S", time.localtime(job["started"])) if job["started"] else "-"
+        began = time.localtime(job["started"] or 0)
+        started = time.strftime("%H:%M:%S" if began[:3] == today else "%Y-%m-%d", began) if job["started"] else "-"
         seconds = f"{job['seconds']:.0f} s" if job["seconds"] is not None else "-"
         code = f" {job['exit_code']}" if job["exit_code"] else ""
         table.add_row(job["id"], job["kind"], job["name"] or "", job["status"] + code, started, seconds)

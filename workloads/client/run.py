@@ -62,6 +62,7 @@ class Kind:
         view: Display of its progress.
         read: Function of its result as JSON and the stack's machine type (to judge it).
         show: Function that prints the result.
+        stderr: Whether the result is shown on stderr, because stdout has the command's own lines.
         write: Function that writes the files of `--out DIR`, and returns a line for each.
 
     `read` is None for a command that has no result: the job's exit code counts.
@@ -71,6 +72,7 @@ class Kind:
     view: View
     read: Callable[[dict[str, Any], str | None], Any] | None
     show: Callable[[Any, Console], None] = lambda _result, _console: None
+    stderr: bool = False
     write: Callable[[Any, Path], Iterable[object]] = lambda _result, _folder: ()
 
 
@@ -134,6 +136,7 @@ def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: 
                 view=RunView(terminal, lines, gang=True, output=output),
                 read=lambda found, _: RunResult.of(found, JOBS_RESULT),
                 show=run.show,
+                stderr=True,
             )
         case _:
             view = RunView(terminal, lines, gang=False, output=output)
@@ -216,7 +219,7 @@ def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, 
     }
     try:
         result = kind.read(ended.result | origin, outputs.machine)
-        present(result, kind.show, result.model_dump(mode="json", by_alias=True), json_file)
+        present(result, kind.show, result.model_dump(mode="json", by_alias=True), json_file, stderr=kind.stderr)
         for line in kind.write(result, out) if out is not None else ():
             print(line, file=sys.stderr)
     except UNREADABLE as error:

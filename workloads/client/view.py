@@ -128,10 +128,15 @@ def table_of(
 
 
 def present(
-    found: T, show: Callable[[T, Console], None], document: Mapping[str, Any], json_file: str | None = None
+    found: T,
+    show: Callable[[T, Console], None],
+    document: Mapping[str, Any],
+    json_file: str | None = None,
+    *,
+    stderr: bool = False,
 ) -> None:
     """Show a result, and write it as JSON if requested. With JSON on stdout, everything else goes to stderr."""
-    show(found, Terminal(stderr=json_file == "-"))
+    show(found, Terminal(stderr=stderr or json_file == "-"))
     if json_file:
         write_json(document, json_file)
 

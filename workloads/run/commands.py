@@ -155,6 +155,7 @@ def run(
     with Connection(result) as stack:
         plan = Plan.of(command, options, code, stack.outputs)
         entry_point = plan.entry_point(stack.outputs)
+        kind_of(plan.metadata, lines)  # refuses --since if there are no ranks
         if code.dry_run:
             present(plan, _show_plan, plan.as_json(stack.outputs), result.json_file)
             return Exit.OK

@@ -21,18 +21,18 @@ from workloads.client.follow import follow
 from workloads.client.run import JOB_ENVIRONMENT, new_id
 from workloads.client.submit import submit
 from workloads.exits import WorkloadError
-from workloads.results import parse, read_bytes
+from workloads.results import read_bytes
 
 LARGEST_FILE = 2**20  # bytes
 PROVIDED = r"(?:torch|torchvision|torchaudio|ray|triton|pytorch-triton|nvidia-.*|cuda-.*)"
 """Names of packages that the image provides, normalized (PEP 503)."""
 _OPTIONS = ("--index-url", "--extra-index-url", "--find-links", "--pre", "--no-binary", "--only-binary", "-i", "-f")
-_PROGRAM = f"""
-import importlib.metadata, json, re
-names = {{re.sub("[-_.]+", "-", found.name).lower(): found.version for found in importlib.metadata.distributions()}}
-found = {{name: version for name, version in names.items() if re.fullmatch({PROVIDED!r}, name)}}
-print("@rdma-ray " + json.dumps({{"kind": "versions", "found": found}}))
+PROGRAM = f"""
+import importlib.metadata, re
+found = {{re.sub("[-_.]+", "-", one.name).lower(): one.version for one in importlib.metadata.distributions()}}
+print(*(f"{{name}}=={{found[name]}}" for name in sorted(found) if re.fullmatch({PROVIDED!r}, name)), sep="\\n")
 """
+"""Program that prints the image's own versions as requirements."""
 
 
 def read(packages: Sequence[str], file: Path | None) -> list[str]:
@@ -47,20 +47,24 @@ def environment(api: Api, packages: Sequence[str]) -> dict[str, Any]:
     A job on the head prints these: all nodes have one image. WorkloadError if it does not.
     """
     job_id = new_id("versions")
-    found: dict[str, str] = {}
-
-    def on_line(line: str) -> None:
-        event = parse(line)
-        if event is not None and event["kind"] == "versions" and isinstance(event.get("found"), dict):
-            found.update(event["found"])
-
-    command = shlex.join(["python", "-P", "-c", _PROGRAM])
-    submit(api, job_id, command, {"env_vars": JOB_ENVIRONMENT}, {"workload": "versions"})
-    job = follow(api, job_id, on_line)
-    if "ray" not in found:
+    submit(
+        api,
+        job_id,
+        shlex.join(["python", "-P", "-c", PROGRAM]),
+        {"env_vars": JOB_ENVIRONMENT},
+        {"workload": "versions"},
+    )
+    lines: list[str] = []
+    job = follow(api, job_id, lines.append)
+    own = pins("\n".join(lines))
+    if not any(pin.startswith("ray==") for pin in own):
         raise WorkloadError(f"--pip: job {job_id}, which reads the image's versions, is {job.status}: see its log")
-    own = (f"{name}=={version}" for name, version in sorted(found.items()))
     return {"packages": [*packages, *own], "pip_check": False}
+
+
+def pins(log: str) -> list[str]:
+    """Return what PROGRAM printed, as requirements."""
+    return re.findall(r"(?m)^[a-z0-9-]+==\S+$", log)
 
 
 def _lines(file: Path) -> Iterator[str]:

@@ -97,8 +97,8 @@ class RunView(ProgressView):
             case "waiting":
                 self.say(f"waiting for the nodes for {event['seconds']} s: {event['text']}")
             case "failure":
-                rank, host, code = event["rank"], event["host"], event["code"]
-                self.failure = [*str(event["text"]).splitlines(), f"rank {rank} on {host} failed with exit code {code}"]
+                who = f"rank {event['rank']} on {event['host']}"
+                self.failure = [f"{who} failed with exit code {event['code']}; its last lines:", str(event["text"])]
             case "restart":
                 self._show_failure()
                 self.note(f"starting again, {event['number']} of {event['of']} times")
@@ -109,11 +109,11 @@ class RunView(ProgressView):
         found = RankLine.parse(text)
         if found is None:
             if self.recent:
-                self._show(not self.gang, text)
+                self._show(not self.gang, settled(text))
         elif found.time >= self.since:
             self.recent = True
             if self.ranks is None or found.rank in self.ranks:
-                self._show(True, f"rank {found.rank} | {found.text}" if self.prefixed else found.text)
+                self._show(True, f"rank {found.rank} | " * self.prefixed + settled(found.text))
 
     def say(self, text: str) -> None:
         if self.progress.live.is_started:
@@ -125,7 +125,7 @@ class RunView(ProgressView):
         """Do nothing: no line is held."""
 
     def _show_failure(self) -> None:
-        """Show the end of the output of the rank that failed first, and the rank and its node last."""
+        """Show the end of the output of the rank that failed first."""
         for line in self.failure:
             self.note(line)
         self.failure = []
@@ -147,8 +147,12 @@ class RunView(ProgressView):
             self.note(text)
         else:
             self.progress.stop()  # a bar and the command's lines would mix
-            # A progress bar rewrites its line: what a terminal would show in the end.
-            print(printable(text.rstrip("\r").rpartition("\r")[2]), file=self.output, flush=True)
+            print(printable(text), file=self.output, flush=True)
+
+
+def settled(text: str) -> str:
+    """Return what a terminal shows in the end of a line that a progress bar has rewritten."""
+    return text.rstrip("\r").rpartition("\r")[2]
 
 
 def output_of(json_file: str | None) -> TextIO:

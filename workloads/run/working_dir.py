@@ -14,6 +14,7 @@ import stat
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from operator import itemgetter
@@ -158,9 +159,9 @@ def _refused(entry: os.DirEntry[str], above: list[os.stat_result]) -> str | None
     try:
         entry.name.encode()
         state = entry.stat()
-        names = {entry.name, Path(os.path.realpath(entry.path)).name}
+        names = {entry.name, Path(os.path.realpath(entry.path)).name if entry.is_symlink() else entry.name}
         if stat.S_ISDIR(state.st_mode):
-            if any(os.path.samestat(state, folder) for folder in above):
+            if entry.is_symlink() and any(os.path.samestat(state, folder) for folder in above):
                 return LOOPS
             return KEYS if names & SECRET_FOLDERS else None
         if any(_matches(name, SECRET_FILES) and not _matches(name, TEMPLATES) for name in names):
@@ -180,26 +181,22 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 class Rule:
-    """Patterns of an ignore file that applies to the names below `prefix`."""
+    """Patterns of an ignore file that applies to the names below `prefix`. A pattern that is none matches nothing."""
 
     def __init__(self, prefix: str, file: Path, below: str = "") -> None:
-        from ray._private.thirdparty.pathspec import PathSpec  # takes half a second
+        from ray._private.thirdparty.pathspec.patterns import GitWildMatchPattern  # takes half a second
 
         self.prefix, self.below = prefix, below
+        self.patterns = []
         data = read_bytes(file, LARGEST_RULES) if file.is_file() else b""
-        try:
-            lines = data.decode(errors="replace").splitlines()
-            self.patterns = [
-                one for one in PathSpec.from_lines("gitwildmatch", lines).patterns if one.include is not None
-            ]
-        except ValueError as error:
-            raise WorkloadError(f"{file}, which lists what not to upload, is not readable: {error}") from None
+        for line in data.decode(errors="replace").splitlines():
+            with suppress(IndexError, ValueError, re.error):
+                self.patterns.append(GitWildMatchPattern(line))
 
     def decide(self, name: str) -> bool | None:
         """Return whether the file excludes this name in the archive; None if no pattern matches. The last counts."""
         name = self.below + name.removeprefix(self.prefix)
-        found = (pattern.include for pattern in reversed(self.patterns) if pattern.regex.match(name))
-        return next(found, None)
+        return next((one.include for one in reversed(self.patterns) if one.regex and one.regex.match(name)), None)
 
 
 def _above(root: Path) -> list[Rule]:
