@@ -26,6 +26,8 @@ from tests.workloads.train.test_result import RUN
 from tests.workloads.train.training import result
 from workloads.client.view import Terminal, View
 from workloads.exits import Exit, WorkloadError
+from workloads.launch.lines import RankLine
+from workloads.launch.result import RunResult
 from workloads.nccl.hunt.report import HuntView
 from workloads.results import MARK, write_file
 from workloads.train import journal
@@ -34,6 +36,21 @@ from workloads.train.report import TrainView
 
 JUDGE = ("bench", "judge", "--machine", "a3-ultragpu-8g", "--nodes", "2")
 BENCH, TRAIN = functional(), result(RUN)
+RUN_RESULT = RunResult.of(
+    {
+        "schema": "rdma-ray/run/1",
+        "started": 1,
+        "finished": 2,
+        "exit_code": 0,
+        "reason": "",
+        "mode": "ranks",
+        "nodes": [{"host": "vm", "ip": "127.0.0.2", "node_id": "a", "ranks": [0]}],
+        "exit_codes": [0],
+        "restarts": 0,
+        "seconds": {"run": 1.0},
+    },
+    "",
+)
 HUNT = as_result(play(4, Fabric([Fault("nic", 2, 0.6, rail=3)], 0.01, 7), search_options(rails=8, full=True)), 4)
 EVENTS: list[dict[str, Any]] = [
     {"kind": "phase", "name": "placement"},
@@ -44,12 +61,16 @@ EVENTS: list[dict[str, Any]] = [
     {"kind": "look", "step": 2, "loss": 0.5, "seconds": 0.1},
     {"kind": "epoch", "epoch": 1, "loss": 0.5, "seconds": 1.5, "accuracy": 0.9},
     {"kind": "failure", "preemption": True, "ranks": [1]},
+    {"kind": "failure", "rank": 3, "host": "vm (127.0.0.2)", "code": 1, "text": "KeyError"},
+    {"kind": "restart", "number": 1, "of": 2},
+    {"kind": "note", "text": "the port is taken"},
     {"kind": "preempted", "reason": "maintenance", "step": 3},
     {"kind": "result", "result": json.loads(BENCH.as_json())},
     {"kind": "result", "result": json.loads(TRAIN.as_json())},
     {"kind": "result", "result": json.loads(HUNT.as_json())},
+    {"kind": "result", "result": json.loads(RUN_RESULT.as_json())},
 ]
-JOB_LOG = "".join(f"some text\n{MARK}{json.dumps(event)}\n" for event in EVENTS[:-3]).encode()
+JOB_LOG = "".join(f"some text\n{RankLine(0, 1.0, 'x')}\n{MARK}{json.dumps(event)}\n" for event in EVENTS[:-4]).encode()
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -152,12 +173,13 @@ def spoiled(draw: st.DrawFn, name: str = "events") -> bytes:
 
 def follow(outputs: Path, kind: str, log: bytes) -> int:
     """The exit code of `rdma-ray logs` for a job of this kind with this log."""
-    Ray.details = {"submission_id": "[/x]", "status": "SUCCEEDED", "metadata": {"workload": kind}, "message": ESCAPES}
+    metadata = {"workload": kind, "mode": "ranks"}
+    Ray.details = {"submission_id": "[/x]", "status": "SUCCEEDED", "metadata": metadata, "message": ESCAPES}
     Ray.log = log
     return run("logs", "[/x]", "--outputs", outputs)[0]
 
 
-KINDS = ("nccl", "multigpu", "hunt", "train", "[/x]")
+KINDS = ("nccl", "multigpu", "hunt", "train", "run", "[/x]")
 events = spoiled().map(lambda event: MARK.encode() + event + b"\n")
 
 
@@ -167,6 +189,8 @@ events = spoiled().map(lambda event: MARK.encode() + event + b"\n")
 @example("nccl", MARK.encode() + b'{"kind":"result"}\n')
 @example("nccl", MARK.encode() + b'{"kind":"phase","name":' + b"[" * 100_000 + b"\n")
 @example("nccl", MARK.encode() + b'{"kind":"plan","rows":' + b"9" * 5000 + b',"ranks":1}\n')
+@example("run", b"9999-12-31T23:59:59.999Z rank 999999 | " + b"\r" * 100_000 + b"\n")
+@example("run", MARK.encode() + b'{"kind":"note","text":"' + b"\\n" * 100_000 + b'"}\n')
 @example("[/x]", b"x" * 10_000_000)
 def test_any_job_log_is_followed(outputs: Path, kind: str, log: bytes) -> None:
     assert follow(outputs, kind, log) in range(256)

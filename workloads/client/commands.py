@@ -160,5 +160,5 @@ def _show_jobs(found: list[dict[str, Any]], console: Console) -> None:
         started = time.strftime("%H:%M:%S" if began[:3] == today else "%Y-%m-%d", began) if job["started"] else "-"
         seconds = f"{job['seconds']:.0f} s" if job["seconds"] is not None else "-"
         code = f" {job['exit_code']}" if job["exit_code"] else ""
-        table.add_row(job["id"], job["kind"], job["name"] or "", job["status"] + code, started, seconds)
+        table.add_row(job["id"], job["kind"], job["name"], job["status"] + code, started, seconds)
     console.print(table)

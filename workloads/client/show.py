@@ -20,8 +20,8 @@ def row_of(job: Job) -> dict[str, Any]:
     """Return {id, kind, name, status, exit_code, started, seconds} of a job. Times in seconds."""
     return {
         "id": job.id,
-        "kind": job.metadata.get("workload", "other"),
-        "name": job.metadata.get("name"),
+        "kind": str(job.metadata.get("workload", "other")),
+        "name": str(job.metadata.get("name", "")),
         "status": job.status,
         "exit_code": job.exit_code,
         "started": job.started,
