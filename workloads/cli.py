@@ -65,6 +65,18 @@ app.command(
     help="Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked.",
 )
 app.command(
+    "workloads.client.commands_connect:dashboard",
+    help="Show Ray's dashboard: print its URL, and on a cloud keep a port-forward to it open until Ctrl-C.\n\n"
+    "Example: rdma-ray dashboard --stack gke --open\n\n"
+    "Exit codes: 0 closed by Ctrl-C (without a port-forward: at once), 1 no connection.",
+)
+app.command(
+    "workloads.client.commands_connect:kubeconfig",
+    help="Write the stack's kubeconfig to a file that only you can read, and print the line for your shell.\n\n"
+    'Example: eval "$(rdma-ray kubeconfig ~/gke.kubeconfig --stack gke)"\n\n'
+    "Exit codes: 0 written, 1 no kubeconfig, or the file has other content.",
+)
+app.command(
     "workloads.client.plan:plan",
     help="Validate a stack file and show what it becomes, without an engine or a cloud.\n\n"
     "Exit codes: 0 valid, 1 it has problems, which are all printed.",

@@ -142,10 +142,13 @@ def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
         raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
 
 
-def write_file(path: Path, content: str | bytes) -> Path:
+def write_file(path: Path, content: str | bytes, mode: int | None = None) -> Path:
     """Write a file and its parent folders, and return its path. WorkloadError if it cannot be written.
 
     At any moment, a regular file has its old content or the new one. Links, devices and pipes stay what they are.
+
+    Args:
+        mode: Mode of the file, instead of the old one's or the user's default.
     """
     data = content.encode() if isinstance(content, str) else content
     partial = None
@@ -156,8 +159,10 @@ def write_file(path: Path, content: str | bytes) -> Path:
             return path
         target = Path(os.path.realpath(path))
         partial = target.with_name(f".{secrets.token_hex(8)}.partial")
-        with partial.open("xb") as file:
-            if target.exists():
+        with open(
+            partial, "xb", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode)
+        ) as file:
+            if mode is None and target.exists():
                 shutil.copymode(target, partial)
             file.write(data)
             file.flush()

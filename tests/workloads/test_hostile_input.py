@@ -101,14 +101,8 @@ class Ray(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         place = self.path.rpartition("/")[2]
-        answer = (
-            {"logs": self.log.decode(errors="replace")}
-            if place == "logs"
-            else self.details
-            if place
-            else [self.details]
-        )
-        body = json.dumps(answer).encode()
+        details = {"driver_node_id": "n"} | self.details
+        body = self.log if place.startswith("file?") else json.dumps(details if place else [details]).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -1,35 +1,45 @@
-"""Ray's REST interface (the dashboard's port) with the token, and following a job over a connection that may drop.
-
-Submissions go through Ray's own client: see run.py.
-"""
+"""Ray's REST interface (the dashboard's port): requests with the token, repeated while Ray does not answer."""
 
 from __future__ import annotations
 
+import codecs
 import http.client
+import io
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import SecretStr
 
 from infra.outputs import Outputs
+from workloads.client.forward import Forward
 from workloads.client.stack import unanswered
-from workloads.exits import Exit, WorkloadError
+from workloads.exits import Exit, WorkloadError, last_line
 
-# Limit on traffic: a long log (NCCL_DEBUG=INFO on many ranks) is polled less often.
-BYTES_PER_SECOND = 2e6
-SHORTEST_PAUSE_S = 0.5
+FIRST_S = 5  # patience before the first answer, for a head that is starting
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between attempts
+BUSY = (429, 500, 502, 503, 504)
 LAST_TIME = 253402300800e3  # milliseconds since 1970, the year 10000
 LARGEST = 2**29  # bytes of an answer; Ray answers with the whole log of a job
+LONGEST_LOG_S = 600  # for Ray to read a log; its default is 30
+BYTES_PER_SECOND = 1e6  # slowest upload
+T = TypeVar("T")
 
 
 class UnreachableError(WorkloadError):
-    """Ray did not answer, or the connection dropped. Only `follow` retries."""
+    """Ray did not answer, or is unable to answer now. `status` is the answer's, if there is one."""
+
+    def __init__(self, message: str, status: int | None = None, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.status = status
+        self.refused = refused
+
+
+class UnknownError(WorkloadError):
+    """Ray does not know what the path names."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +77,17 @@ class Job:
 
 @dataclass
 class Api:
-    """REST interface of a Ray head. The token is in a header only.
+    """REST interface of a Ray head. The token is in a header of requests to the head only.
 
-    Methods raise UnreachableError if Ray does not answer, and WorkloadError for other errors.
+    http.client follows no redirect and uses no proxy. Every request is repeated while Ray does not answer, so it must
+    have the same effect when sent twice. Methods raise UnreachableError after `patience_s` seconds without an answer,
+    at once if nothing listens and nothing has answered yet, and WorkloadError for other errors.
 
     Args:
         address: `http://host:port`, as in the stack's outputs.
+        timeout_s: Limit of an attempt.
         unanswered: Hint in the error message if Ray does not answer.
+        forward: Port-forward to use instead of `address`.
     """
 
     address: str
@@ -81,27 +95,58 @@ class Api:
     cluster: str
     timeout_s: float = 10
     unanswered: str = "Is the cluster up?"
+    forward: Forward | None = None
+    patience_s: float = 30
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    answered: bool = field(default=False, init=False)
 
     @classmethod
-    def of(cls, outputs: Outputs) -> Api:
+    def of(cls, outputs: Outputs, forward: Forward | None = None) -> Api:
         """Return the interface of a stack's Ray."""
         ray = outputs.ray
-        return cls(ray.jobs.rstrip("/"), ray.token, ray.cluster, unanswered=unanswered(outputs))
+        return cls(ray.jobs.rstrip("/"), ray.token, ray.cluster, unanswered=unanswered(outputs), forward=forward)
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token.get_secret_value()}"}
+        token = self.token.get_secret_value()
+        if not (token.isascii() and token.isprintable()):
+            # http.client's own error would print it.
+            raise WorkloadError("the token in the stack's outputs has characters that no HTTP header can have")
+        return {"Authorization": f"Bearer {token}"}
 
     def job(self, job_id: str) -> Job:
-        return Job.of(self.call(_path(job_id)))
+        """Return a job. UnknownError if Ray does not know it."""
+        return Job.of(self.details(job_id))
+
+    def details(self, job_id: str) -> dict[str, Any]:
+        """Return Ray's JobDetails. UnknownError if Ray does not know the job."""
+        details = self.call(_path(job_id))
+        if not isinstance(details, dict):  # "" and "." name the list of jobs
+            raise UnknownError(f"{job_id!r} is no job's ID: see `rdma-ray list`")
+        return details
 
     def jobs(self) -> list[Job]:
         """Return all jobs that the cluster knows, newest first."""
         return sorted(map(Job.of, self.call("/api/jobs/")), key=lambda job: job.started or 0, reverse=True)
 
     def logs(self, job_id: str) -> str:
-        """Return the whole log so far; empty before the driver has started."""
-        return str(self.call(_path(job_id, "logs")).get("logs") or "")
+        """Return the whole log so far; empty before the driver has started. Line ends are `\\n`.
+
+        What is not UTF-8 is replaced; an incomplete character at the end is left out. Ray's /api/jobs/ID/logs answers
+        500 to both (ray: dashboard/modules/job/job_log_storage_client.py, 2.60, read 2026-11). This path streams the
+        file. It knows no offset. /api/v0/logs/stream, which would send new lines only, never ends on the head, and each
+        one occupies one of the 100 concurrent requests of the State API (dashboard/modules/state/state_head.py, 2.60).
+        """
+        details = self.details(job_id)
+        if details.get("type") == "DRIVER":
+            raise WorkloadError(f"Ray keeps no log of {job_id}: it was not submitted as a job")
+        if not details.get("driver_node_id"):
+            return ""
+        # Ray resolves the node by the job, but requires one of its two parameters.
+        wanted = {"submission_id": details.get("submission_id") or job_id, "node_id": details["driver_node_id"]}
+        query = urlencode({**wanted, "lines": -1, "timeout": LONGEST_LOG_S}, errors="surrogateescape")
+        return self.call(f"/api/v0/logs/file?{query}", read=_text)
 
     def stop(self, job_id: str, timeout_s: float = 60) -> Job:
         """Stop a job, wait for its end, and return it. WorkloadError after `timeout_s`."""
@@ -122,91 +167,114 @@ class Api:
         return str(self.call("/api/version")["ray_version"])
 
     def call(
-        self, path: str, method: str = "GET", body: object = None, *, read: Callable[[bytes], Any] = json.loads
-    ) -> Any:
+        self, path: str, method: str = "GET", body: object = None, *, read: Callable[[bytes], T] = json.loads
+    ) -> T:
         """Return the answer's JSON, or what `read` makes of its bytes. A body that is not bytes is sent as JSON."""
-        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, content, method=method, headers=self.headers)
+        patience = Patience(self)
+        while True:
+            try:
+                return self.once(path, method, body, read=read)
+            except UnreachableError as error:
+                patience.wait(error)
+
+    def once(
+        self,
+        path: str,
+        method: str = "GET",
+        body: object = None,
+        *,
+        read: Callable[[bytes], T] = json.loads,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Send a request once. UnreachableError if Ray does not answer."""
         try:
-            with _opener.open(request, timeout=self.timeout_s) as answer:
-                if len(data := answer.read(LARGEST + 1)) > LARGEST:
-                    raise WorkloadError(f"{self.address}{path} answers with more than {LARGEST // 2**20} MiB")
-                return read(data)
-        except urllib.error.HTTPError as error:
-            raise self._explain(error, path) from None
+            address = self.forward.address() if self.forward else self.address
+        except WorkloadError as error:
+            if self.answered:
+                raise UnreachableError(str(error)) from None
+            raise
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        limit = (timeout_s or self.timeout_s) + len(data or b"") / BYTES_PER_SECOND
+        try:
+            status, location, answer = self._exchange(address, path, method, data, limit)
+            self.answered = True
+            if status == 200:
+                return read(answer)
         except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
             # OSError: refused, reset, timed out. The others: the answer is truncated, or another server's.
-            reason = getattr(error, "reason", None) or error
-            raise UnreachableError(f"Ray does not answer at {self.address} ({reason}). {self.unanswered}") from None
+            if self.forward:
+                self.forward.drop(address)
+            refused = isinstance(error, ConnectionRefusedError) and not self.forward
+            message = f"Ray does not answer at {address} ({error or type(error).__name__}). {self.unanswered}"
+            raise UnreachableError(message, refused=refused) from None
+        raise self._explain(address, path, status, location, answer)
 
-    def _explain(self, error: urllib.error.HTTPError, path: str) -> WorkloadError:
-        if error.code in (401, 403):
+    def _exchange(
+        self, address: str, path: str, method: str, data: bytes | None, timeout_s: float
+    ) -> tuple[int, str | None, bytes]:
+        """Return the status, the target of a redirect, and the content of an answer."""
+        place = urlsplit(address)
+        if place.scheme not in ("http", "https") or not place.hostname:
+            raise WorkloadError(f"the stack's outputs have {address!r} as Ray's address, which is no http:// address")
+        kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+        connection = kind(place.hostname, place.port, timeout=timeout_s)
+        try:
+            connection.connect()
+            if self.forward and not self.forward.runs(address):
+                # Another process may have got the port.
+                raise ConnectionAbortedError("kubectl port-forward has ended")
+            connection.request(method, place.path.rstrip("/") + path, data, self.headers)
+            answer = connection.getresponse()
+            content = answer.read(LARGEST + 1)
+            if len(content) > LARGEST:
+                raise WorkloadError(f"{address}{path} answers with more than {LARGEST // 2**20} MiB")
+            if answer.length:
+                raise http.client.IncompleteRead(content, answer.length)
+            return answer.status, answer.headers["Location"], content
+        finally:
+            connection.close()
+
+    def _explain(self, address: str, path: str, status: int, location: str | None, answer: bytes) -> WorkloadError:
+        path = path.split("?")[0]
+        if status in (401, 403):
             return WorkloadError(
-                f"the token does not fit this cluster: {self.address} answered {error.code}"
-                f" {'(no token)' if error.code == 401 else '(another token)'}. The stack's outputs are of another run"
+                f"the token does not fit this cluster: {address} answered {status}"
+                f" {'(no token)' if status == 401 else '(another token)'}. The stack's outputs are of another run"
                 f" of {self.cluster!r}: `make up` updates them; with --outputs FILE, write that file again"
             )
-        if error.code == 404:
-            return WorkloadError(f"{self.address} does not know {path.split('?')[0]}: see `rdma-ray list` for the jobs")
-        body = error.read(2000).decode(errors="replace").strip()
-        return WorkloadError(f"{self.address}{path.split('?')[0]} answered {error.code}: {body}")
+        if status == 404:
+            return UnknownError(f"{address} does not know {path}: see `rdma-ray list` for the jobs")
+        if 300 <= status < 400:
+            return WorkloadError(f"{address}{path} redirects to {location}: not followed, because of the token")
+        # A traceback's last line is its error.
+        reason = last_line(ValueError(answer[-2000:].decode(errors="replace")))
+        message = f"{address}{path} answered {status}: {reason}"
+        return UnreachableError(message, status) if status in BUSY else WorkloadError(message)
 
 
-def _seconds(milliseconds: float | None) -> float | None:
-    return milliseconds / 1000 if milliseconds and 0 < milliseconds < LAST_TIME else None
+class Patience:
+    """Time that a command still waits for Ray.
 
-
-def _path(job_id: str, *rest: str) -> str:
-    return "/".join(["/api/jobs", quote(job_id, safe="", errors="surrogateescape"), *rest])
-
-
-# No proxy: the address is a loopback port or a private network's, and a token must not pass a proxy.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def follow(
-    api: Api,
-    job_id: str,
-    on_line: Callable[[str], None],
-    *,
-    patience_s: float = 120,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> Job:
-    """Pass every line of the job's log to `on_line`, once and in order, until the job is over, and return the job.
-
-    Ray's own tail ends without an error when the connection drops (ray#51601, #57002, #60665), and a new one starts
-    over. This polls the whole log, which only grows. Lines have no line end. A last line without one is passed when
-    the job is over. UnreachableError if the connection is lost for `patience_s` seconds: the job may still be running.
+    Only what attempts and pauses took counts, each at most its limit: a stopped or sleeping client loses nothing.
     """
-    seen = 0
-    pending = ""
-    last_answer = clock()
-    while True:
-        try:
-            # Status first: the log of a finished job is complete.
-            job = api.job(job_id)
-            text = api.logs(job_id)
-        except UnreachableError as error:
-            if clock() - last_answer > patience_s:
-                raise UnreachableError(
-                    f"lost the cluster for {patience_s:.0f} s while following job {job_id}, which may still be"
-                    f" running: {error}\nwhen it answers again: rdma-ray logs {job_id}"
-                ) from error
-            sleep(SHORTEST_PAUSE_S)
-            continue
-        last_answer = clock()
-        # A restarting agent returns an empty log, which adds nothing.
-        pending += text[seen:]
-        seen = max(seen, len(text))
-        *lines, pending = pending.split("\n")
-        for line in lines:
-            on_line(line)
-        if job.terminal:
-            if pending:
-                on_line(pending)
-            return job
-        sleep(max(SHORTEST_PAUSE_S, len(text) / BYTES_PER_SECOND))
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._waited = 0.0
+        self._pause = FIRST_PAUSE_S
+        self._began = api.clock()
+
+    def wait(self, error: UnreachableError) -> None:
+        """Pause before the next attempt. Raises `error` if the patience is exhausted."""
+        api = self._api
+        self._waited += min(api.clock() - self._began, api.timeout_s)
+        limit = api.patience_s if api.answered else min(FIRST_S, api.patience_s)
+        if self._waited >= limit or (error.refused and not api.answered):
+            raise error
+        api.sleep(self._pause)
+        self._waited += self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
+        self._began = api.clock()
 
 
 def exit_code(job: Job) -> int:
@@ -218,3 +286,16 @@ def exit_code(job: Job) -> int:
     if not job.exit_code:
         return Exit.ERROR  # FAILED without the driver's code: it never started, or its node died
     return job.exit_code if job.exit_code > 0 else 128 - job.exit_code
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return milliseconds / 1000 if milliseconds and 0 < milliseconds < LAST_TIME else None
+
+
+def _path(job_id: str, *rest: str) -> str:
+    return "/".join(["/api/jobs", quote(job_id, safe="", errors="surrogateescape"), *rest])
+
+
+def _text(log: bytes) -> str:
+    utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+    return io.IncrementalNewlineDecoder(utf8, translate=True).decode(log)

@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 
 from workloads.client.api import Api
+from workloads.client.forward import Forward
 from workloads.client.kubectl import Kubectl
-from workloads.client.stack import read_outputs, refuse_jobs
+from workloads.client.stack import forwarded, read_outputs, refuse_jobs
 from workloads.exits import WorkloadError
 from workloads.options import StackOptions
 
@@ -27,8 +28,13 @@ class Connection(AbstractContextManager["Connection"]):
 
     @cached_property
     def api(self) -> Api:
-        """REST interface of the stack's Ray."""
-        return Api.of(self.outputs)
+        """REST interface of the stack's Ray, through a port-forward of its own where the outputs have no address."""
+        return Api.of(self.outputs, self.forward)
+
+    @cached_property
+    def forward(self) -> Forward | None:
+        """Port-forward to the head; None if `ray.jobs` of the outputs is an address to connect to."""
+        return self._open.enter_context(Forward(self.kubectl, self.outputs)) if forwarded(self.outputs) else None
 
     @cached_property
     def kubectl(self) -> Kubectl:

@@ -1,3 +1,53 @@
 """Follow a job's log over a connection that may drop."""
 
-from workloads.client.api import follow as follow
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workloads.client.api import Api, Job, UnknownError, UnreachableError
+from workloads.exits import WorkloadError
+
+# Limit on traffic: a long log (NCCL_DEBUG=INFO on many ranks) is polled less often.
+BYTES_PER_SECOND = 2e6
+SHORTEST_PAUSE_S = 0.5
+PATIENCE_S = 300  # the job runs on while a laptop changes its network
+
+
+def follow(api: Api, job_id: str, on_line: Callable[[str], None]) -> Job:
+    """Pass every line of the job's log to `on_line`, once and in order, until the job is over, and return the job.
+
+    Ray's own tail ends without an error when the connection drops (ray#51601, #57002, #60665), and a new one starts
+    over. This polls the whole log, which only grows. Lines have no line end. A last line without one is passed when
+    the job is over. UnreachableError if the connection is lost for `PATIENCE_S` seconds: the job may still be running.
+    WorkloadError if the cluster has restarted, which ends its jobs.
+    """
+    api.patience_s = max(api.patience_s, PATIENCE_S)
+    seen, pending = 0, ""
+    job: Job | None = None
+    while True:
+        try:
+            # Status first: the log of a finished job is complete.
+            job = api.job(job_id)
+            text = api.logs(job_id)
+        except UnknownError:
+            if job is None:
+                raise
+            raise WorkloadError(
+                f"the cluster has restarted: it does not know job {job_id} any more, which was {job.status} and ended"
+                " with it"
+            ) from None
+        except UnreachableError as error:
+            raise UnreachableError(
+                f"lost the cluster for {api.patience_s:.0f} s while following job {job_id}, which may still be"
+                f" running: {error}\nwhen it answers again: rdma-ray logs {job_id}"
+            ) from error
+        pending += text[seen:]
+        seen = max(seen, len(text))
+        *lines, pending = pending.split("\n")
+        for line in lines:
+            on_line(line)
+        if job.terminal:
+            if pending:
+                on_line(pending)
+            return job
+        api.sleep(max(SHORTEST_PAUSE_S, len(text) / BYTES_PER_SECOND))

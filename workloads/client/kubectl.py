@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +16,13 @@ from pydantic import SecretStr
 from workloads.exits import WorkloadError
 
 TIMEOUT_S = 60
+_FIXES = {
+    r"unauthorized|must be logged in|provide credentials|getting credentials|expired": "your credentials are missing or"
+    " have expired: sign in again (`gcloud auth login`, `aws sso login`)",
+    r"forbidden|cannot .* resource": "your account lacks this permission: ask an administrator of the cluster",
+    r"unable to connect|connection to the server|i/o timeout|no such host|tls handshake|connection refused": "the"
+    " control plane does not answer: is it up, and is your address in access.authorizedNetworks, or your VPN up?",
+}
 
 
 class Kubectl(AbstractContextManager["Kubectl"]):
@@ -33,12 +41,13 @@ class Kubectl(AbstractContextManager["Kubectl"]):
             )
         self.namespace = namespace
         self._program = program
-        self._folder = tempfile.TemporaryDirectory(prefix="rdma-ray-")  # mode 0700
-        self._file = Path(self._folder.name) / "kubeconfig"
+        self._temporary = tempfile.TemporaryDirectory(prefix="rdma-ray-")  # mode 0700
+        self.folder = Path(self._temporary.name)
+        self._file = self.folder / "kubeconfig"
         self._file.write_text(kubeconfig.get_secret_value(), encoding="utf-8")
 
     def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self._temporary.cleanup()
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of a kubectl with these arguments."""
@@ -53,8 +62,7 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         except subprocess.TimeoutExpired:
             raise WorkloadError(f"kubectl {' '.join(arguments)}: no answer within {TIMEOUT_S} s") from None
         if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise WorkloadError(f"kubectl {' '.join(arguments)}: {reason}")
+            raise WorkloadError(f"kubectl {' '.join(arguments)}: {failure(done.stderr)}")
         return done.stdout
 
     def get(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
@@ -62,3 +70,10 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         found: dict[str, Any] = json.loads(self.run("get", kind, *arguments, "--output=json"))
         items: list[dict[str, Any]] = found["items"] if found.get("kind") == "List" else [found]
         return items
+
+
+def failure(said: str) -> str:
+    """Return the last line that a failed kubectl printed, with the fix where there is a usual one."""
+    reason = (said.strip().splitlines() or ["no reason given"])[-1]
+    fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, said, re.IGNORECASE)), None)
+    return f"{reason}\n{fix}" if fix else reason

@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from infra.catalog.machines import CATALOG, NVLINK
-from infra.outputs import Outputs
+from infra.kubernetes.pods import DASHBOARD_PORT
+from infra.outputs import FORWARDED, Outputs
 from workloads.exits import WorkloadError
 from workloads.nccl.point_patterns import Limits
 from workloads.options import StackOptions
@@ -95,18 +96,25 @@ def refuse_jobs(outputs: Outputs) -> None:
     )
 
 
+def forwarded(outputs: Outputs) -> bool:
+    """Return whether commands reach the stack's Ray by a port-forward of their own.
+
+    They do where there is a kubeconfig, unless `ray.jobs` has been replaced by an address of the user's, such as that
+    of a VPN, an ingress or another port-forward.
+    """
+    return outputs.kubeconfig is not None and outputs.ray.jobs.rstrip("/") == f"http://{FORWARDED}:{DASHBOARD_PORT}"
+
+
 def unanswered(outputs: Outputs) -> str:
     """Return a hint for when Ray's address does not answer."""
+    if forwarded(outputs):
+        return "kubectl reaches the head's pod, in which Ray does not answer: it is starting, or see `rdma-ray doctor`"
     if outputs.ray.mode not in KINDS:
-        return (
-            f"Is the cluster {outputs.ray.cluster!r} up? See `make up`; on a cloud the port-forward to the head must be"
-            " open, and with a queue the head exists only after its admission (docs/queues.md)"
-        )
+        return f"Is the cluster {outputs.ray.cluster!r} up? See `make up`"
     kind, page = KINDS[outputs.ray.mode]
     return (
-        f"The stack's ray.mode is {outputs.ray.mode}: the head exists only while ray.entrypoint runs, and the"
-        f" port-forward to it must be open ({page}). Its state:"
-        f" kubectl -n {outputs.namespace} get {kind} {outputs.ray.cluster}"
+        f"The stack's ray.mode is {outputs.ray.mode}: the head exists only while ray.entrypoint runs ({page})."
+        f" Its state: kubectl -n {outputs.namespace} get {kind} {outputs.ray.cluster}"
     )
 
 

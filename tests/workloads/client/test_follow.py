@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import itertools
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from workloads.client.api import Api, Job, UnreachableError, exit_code, follow
+from workloads.client.api import Api, Job, UnknownError, UnreachableError, exit_code
+from workloads.client.follow import follow
 from workloads.client.run import Ended, attend
 from workloads.client.view import View
-from workloads.exits import Exit
+from workloads.exits import Exit, WorkloadError
 from workloads.results import MARK, Event
 
 
@@ -24,46 +28,61 @@ def job(status: str, code: int | None = None) -> Job:
 class Source(Api):
     """A job with this log that succeeds once every step of the script was answered.
 
-    A number is the length of the log so far; "drop" and "cut" break the connection before and after the status.
+    A number is the length of the log so far, in bytes; "drop" and "cut" break the connection before and after the
+    status; "lost" is a head that knows no job.
     """
 
-    def __init__(self, log: str, script: Sequence[int | str] = ()) -> None:
-        super().__init__("", SecretStr(""), "test")
-        self.log, self.script = log, list(script)
+    def __init__(self, log: str | bytes, script: Sequence[int | str] = (), seconds: float = 1) -> None:
+        clock = itertools.count(step=seconds).__next__  # an attempt takes this time
+        super().__init__("", SecretStr(""), "test", sleep=lambda _: None, clock=clock)
+        self.answered = True
+        self.log, self.script = log if isinstance(log, bytes) else log.encode(), list(script)
 
-    def job(self, job_id: str) -> Job:
-        assert job_id == "j"
+    def once(self, path: str, *_: object, read: Callable[[bytes], Any] = json.loads, **__: object) -> Any:
+        if path.startswith("/api/v0/logs/file?submission_id=j&"):
+            step = self.script.pop(0) if self.script else len(self.log)
+            if isinstance(step, str):
+                raise UnreachableError(step)
+            return read(self.log[:step])
+        assert path == "/api/jobs/j"
         if self.script[:1] == ["drop"]:
             raise UnreachableError(str(self.script.pop(0)))
-        return job("RUNNING") if self.script else job("SUCCEEDED", 0)
-
-    def logs(self, job_id: str) -> str:
-        assert job_id == "j"
-        step = self.script.pop(0) if self.script else len(self.log)
-        if isinstance(step, str):
-            raise UnreachableError(step)
-        return self.log[:step]
+        if self.script[:1] == ["lost"]:
+            raise UnknownError("does not know")
+        status = {"status": "RUNNING"} if self.script else {"status": "SUCCEEDED", "driver_exit_code": 0}
+        return status | {"submission_id": "j", "driver_node_id": "n"}
 
 
 def lines_of(source: Source) -> list[str]:
     seen: list[str] = []
-    # A clock that gains a second by every look.
-    ended = follow(source, "j", seen.append, sleep=lambda _: None, clock=itertools.count().__next__)
+    ended = follow(source, "j", seen.append)
     assert ended.status == "SUCCEEDED"
     return seen
 
 
-@given(st.text(), st.lists(st.one_of(st.integers(0, 200), st.sampled_from(["drop", "cut"])), max_size=30))
-@example("one\ntwo\nno line end", [5, 0, 4, 9])  # a restarting agent answers nothing, then everything again
-def test_any_interruption_leaves_the_log_whole(log: str, script: list[int | str]) -> None:
-    seen = lines_of(Source(log, script))
-    assert "\n".join(seen) == log.removesuffix("\n")
-    assert not any("\n" in line for line in seen)
+@given(
+    st.binary().map(lambda log: log + b"end"),
+    st.lists(st.one_of(st.integers(0, 200), st.sampled_from(["drop", "cut"])), max_size=30),
+)
+@example("one\ntwo\ré€\r\nno line end".encode(), [5, 0, 4, 9, 10, 11, 13, 15])
+@example(b"\xff\xf0end", [1, 2])
+def test_any_interruption_leaves_the_log_whole(log: bytes, script: list[int | str]) -> None:
+    whole = io.TextIOWrapper(io.BytesIO(log), "utf-8", errors="replace").read()
+    assert "\n".join(lines_of(Source(log, script))) == whole
 
 
 def test_an_unreachable_cluster_ends_the_following_but_not_the_job() -> None:
     with pytest.raises(UnreachableError, match=r"may still be running.*\n.*rdma-ray logs j"):
         lines_of(Source("", ["drop"] * 1000))
+
+
+def test_a_client_that_was_stopped_for_an_hour_goes_on() -> None:
+    assert lines_of(Source("a\nb", [1, *["drop", "cut"] * 5], seconds=3600)) == ["a", "b"]
+
+
+def test_a_restarted_cluster_is_no_success() -> None:
+    with pytest.raises(WorkloadError, match=r"the cluster has restarted: .* job j any more, which was RUNNING"):
+        lines_of(Source("a\nb", [1, "lost"]))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 
 from tests.workloads.conftest import Cluster
 from workloads.client.api import Api
-from workloads.client.run import attend, new_id, submit
+from workloads.client.run import JOB_ENVIRONMENT, attend, new_id
+from workloads.client.submit import own_package, submit
 from workloads.client.view import View
 from workloads.exits import Exit
 from workloads.nccl.hunt.result import HuntResult
@@ -42,7 +43,8 @@ def played(cluster: Cluster) -> dict[str, HuntResult]:
     command = shlex.join([sys.executable, "-c", "import broken_fleet; broken_fleet.main()"])
     job = new_id("hunt")
     api = Api.of(cluster.outputs)
-    submit(api, job, command, {"PYTHONPATH": str(Path(__file__).parent)})
+    variables = {"PYTHONPATH": str(Path(__file__).parent)}
+    submit(api, job, command, {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | variables})
     ended = attend(api, job, View(), stop_on_interrupt=True, listener=events.append)
     found = [event for event in events if event["kind"] == "hunt"]
     assert ended.job.status == "SUCCEEDED", ended.job.message

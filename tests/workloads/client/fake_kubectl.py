@@ -1,0 +1,73 @@
+"""kubectl for tests: `port-forward` listens and answers Ray's version with its process ID, `get` prints objects.
+
+Its folder has `objects` (JSON: kind -> object or list) and `error` (what `port-forward` prints before it fails), and
+gets `calls`, a line for each call: process ID and arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+
+class Fake:
+    """A fake kubectl on PATH."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        program = folder / "kubectl"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} {folder} "$@"\n')
+        program.chmod(0o700)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        self.has({})
+
+    def has(self, objects: Mapping[str, Any]) -> None:
+        """Set what `get` finds."""
+        (self.folder / "objects").write_text(json.dumps(objects))
+
+    def fails(self, error: str) -> None:
+        """Let `port-forward` fail."""
+        (self.folder / "error").write_text(error)
+
+    def calls(self, verb: str) -> list[tuple[int, str]]:
+        """Return process ID and arguments of the calls with this verb."""
+        lines = (self.folder / "calls").read_text().splitlines()
+        return [(int(pid), rest) for pid, rest in (line.split(" ", 1) for line in lines) if f" {verb} " in rest]
+
+
+class _Version(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps({"ray_version": str(os.getpid())}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def main(folder: Path, arguments: list[str]) -> int:
+    with (folder / "calls").open("a") as calls:
+        calls.write(f"{os.getpid()} {' '.join(arguments)}\n")
+    if "get" in arguments:
+        kind = arguments[arguments.index("get") + 1]
+        print(json.dumps(json.loads((folder / "objects").read_text()).get(kind, {"kind": "List", "items": []})))
+        return 0
+    if (folder / "error").exists():
+        sys.stderr.write((folder / "error").read_text())
+        return 1
+    local, _, remote = arguments[-1].partition(":")
+    with HTTPServer(("127.0.0.1", int(local or 0)), _Version) as server:
+        print(f"Forwarding from 127.0.0.1:{server.server_port} -> {remote}", flush=True)
+        server.serve_forever()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

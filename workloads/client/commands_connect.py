@@ -1,0 +1,75 @@
+"""`rdma-ray dashboard` and `rdma-ray kubeconfig`: access by a browser and by kubectl. Their help is in cli.py."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from infra.terminal import printable
+from workloads.client.connection import Connection
+from workloads.client.stack import read_outputs
+from workloads.exits import Exit, WorkloadError
+from workloads.options import Flat, StackOptions, option
+from workloads.results import read_bytes, write_file
+
+PAUSE_S = 2.0  # between checks of the port-forward
+
+
+def dashboard(
+    *,
+    open_browser: Annotated[bool, option(name="--open", help="Open it in a browser.")] = False,
+    show_token: Annotated[bool, option(help="Print Ray's token, which the dashboard asks for once.")] = False,
+    options: Flat[StackOptions] = StackOptions(),
+) -> int:
+    """Print the dashboard's URL, and keep the port-forward to it open until Ctrl-C."""
+    with Connection(options) as stack:
+        stack.api.version()
+        forward = stack.forward
+        url = forward.address() if forward else stack.outputs.ray.dashboard
+        print(url, flush=True)
+        if show_token:
+            print(stack.outputs.ray.token.get_secret_value(), flush=True)
+        else:
+            print("it asks for Ray's token once: --show-token prints it", file=sys.stderr)
+        if open_browser and not webbrowser.open(url):
+            print("no browser found: open the URL yourself", file=sys.stderr)
+        if forward is None:
+            return Exit.OK
+        forward.keep_port = True
+        print("Ctrl-C closes the connection", file=sys.stderr)
+        with suppress(KeyboardInterrupt):
+            said = ""
+            while True:
+                try:
+                    time.sleep(PAUSE_S)
+                    stack.api.version()
+                    problem = ""
+                except WorkloadError as error:
+                    problem = str(error)
+                if problem != said:
+                    print(printable(problem or "connected again"), file=sys.stderr)
+                said = problem
+    return Exit.OK
+
+
+def kubeconfig(
+    file: Annotated[Path, option(help="File to write.", metavar="FILE")] = Path("kubeconfig"),
+    /,
+    *,
+    force: Annotated[bool, option(help="Replace a file with other content.")] = False,
+    options: Flat[StackOptions] = StackOptions(),
+) -> None:
+    """Write the stack's kubeconfig for the user alone, and print the line that makes kubectl use it."""
+    outputs = read_outputs(options)
+    if outputs.kubeconfig is None:
+        raise WorkloadError(f"a stack of target {outputs.target} has no Kubernetes, so no kubeconfig")
+    content = outputs.kubeconfig.get_secret_value()
+    if file.exists() and not force and read_bytes(file) != content.encode():
+        raise WorkloadError(f"{file} exists with other content, such as other clusters: name another file, or --force")
+    write_file(file, content, mode=0o600)
+    print(f"export KUBECONFIG={shlex.quote(str(file.resolve()))}")

@@ -1,0 +1,116 @@
+"""`kubectl port-forward` to the dashboard port of a stack's head: it ends with the command, and starts again on use."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from contextlib import AbstractContextManager, suppress
+
+from infra.kubernetes.pods import DASHBOARD_PORT
+from infra.outputs import Outputs
+from workloads.client.head import explain, service
+from workloads.client.kubectl import Kubectl, failure
+from workloads.exits import WorkloadError
+
+READY_S = 60  # for the user's credential plugin and a distant control plane
+_READY = re.compile(rf"^Forwarding from 127\.0\.0\.1:(\d+) -> {DASHBOARD_PORT}$", re.MULTILINE)
+# Standard input is a pipe that closes when the command ends, even by SIGKILL. In the background, a shell's own
+# standard input is /dev/null, so the reader has the pipe as 3.
+_GUARD = """
+exec 3<&0
+"$@" 3<&- &
+kubectl=$!
+(read -r _ <&3; kill -9 "$kubectl") 2>/dev/null &
+reader=$!
+wait "$kubectl"
+status=$?
+kill "$reader" 2>/dev/null
+exit "$status"
+"""
+
+
+class Forward(AbstractContextManager["Forward"]):
+    """Port-forward on a free port of 127.0.0.1.
+
+    kubectl ends when it loses the pod, and may be stuck when it loses the control plane. `address` starts it again, on
+    another port, if it has ended; `drop` ends it after a failed request.
+
+    Args:
+        outputs: The stack's outputs: they name the head.
+        keep_port: Start again on the same port, for a browser.
+    """
+
+    def __init__(self, kubectl: Kubectl, outputs: Outputs, *, keep_port: bool = False) -> None:
+        self.keep_port = keep_port
+        self._kubectl, self._outputs = kubectl, outputs
+        self._log = kubectl.folder / "port-forward.log"
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._end()
+
+    def address(self) -> str:
+        """Return `http://127.0.0.1:PORT`. WorkloadError with the reason if kubectl cannot forward."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._end()
+                self._start()
+            return self._address
+
+    def runs(self, address: str) -> bool:
+        """Return whether kubectl still listens at an address."""
+        process = self._process
+        return process is not None and process.poll() is None and address == self._address
+
+    def drop(self, address: str) -> None:
+        """End the kubectl that listens at an address, if that is still the current one."""
+        with self._lock:
+            if address == self._address:
+                self._end()
+
+    @property
+    def _address(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def _start(self) -> None:
+        target = f"svc/{service(self._kubectl, self._outputs)}"
+        port = f"{self._port if self.keep_port and self._port else ''}:{DASHBOARD_PORT}"
+        # The timeout is for a Service without pods.
+        options = ("--address=127.0.0.1", "--pod-running-timeout=1s")
+        command = self._kubectl.command("port-forward", *options, target, port)
+        # A file, because kubectl prints a line for each connection, which would fill a pipe.
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _GUARD, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C must not end it: the command may still stop its job
+            )
+        deadline = time.monotonic() + READY_S
+        while True:
+            ended = self._process.poll() is not None
+            said = self._log.read_text(errors="replace")
+            if found := _READY.search(said):
+                self._port = int(found[1])
+                return
+            if ended or time.monotonic() > deadline:
+                self._end()
+                reason = failure(said) if ended else f"kubectl port-forward is not ready within {READY_S} s"
+                with suppress(WorkloadError):  # kubectl, for its own reason
+                    reason = explain(self._kubectl, self._outputs) or reason
+                raise WorkloadError(f"no connection to Ray: {reason}")
+            time.sleep(0.05)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.wait()

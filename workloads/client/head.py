@@ -1,0 +1,76 @@
+"""The Ray head of a stack in Kubernetes: its Service, and why there is none yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.kubernetes.pods import JOB_INDEX
+from infra.outputs import Outputs
+from workloads.client.kubectl import Kubectl
+from workloads.exits import WorkloadError
+
+Json = dict[str, Any]
+
+
+def service(kubectl: Kubectl, outputs: Outputs) -> str:
+    """Return the name of the head's Service, as KubeRay and infra/kubernetes/indexed_job.py form it.
+
+    WorkloadError if a RayJob has no RayCluster.
+    """
+    return f"{_cluster(kubectl, outputs)}-head-svc"
+
+
+def explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
+    """Return why the head does not answer, in one line; None if its pod is ready. WorkloadError if kubectl fails."""
+    cluster = _cluster(kubectl, outputs)
+    head = (
+        {"batch.kubernetes.io/job-name": cluster, JOB_INDEX: "0"}
+        if outputs.ray.mode == "indexed-job"
+        else {"ray.io/cluster": cluster, "ray.io/node-type": "head"}
+    )
+    pods = kubectl.get("pods", f"--selector={','.join(f'{key}={value}' for key, value in head.items())}")
+    if not pods:
+        return f"there is no head yet: {_waiting(kubectl, outputs)}"
+    pod = max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
+    return None if (state := pod_state(pod)) is None else f"the head's pod {pod['metadata']['name']} is {state}"
+
+
+def pod_state(pod: Json) -> str | None:
+    """Return a pod's phase with the reason, as Kubernetes reports it; None if the pod is ready."""
+    status = pod.get("status") or {}
+    conditions = {found["type"]: found for found in status.get("conditions") or ()}
+    if conditions.get("Ready", {}).get("status") == "True":
+        return None
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    waiting = [found["state"]["waiting"] for found in containers if found.get("state", {}).get("waiting")]
+    failed = [found for found in conditions.values() if found.get("status") == "False"]
+    reasons = [status, *waiting, *failed]
+    reason = next((text for found in reasons if (text := found.get("message") or found.get("reason"))), "no reason yet")
+    return f"{status.get('phase', 'Unknown')}: {' '.join(reason.split())}"
+
+
+def _cluster(kubectl: Kubectl, outputs: Outputs) -> str:
+    """Return the name of the RayCluster or Indexed Job."""
+    name = outputs.ray.cluster
+    if outputs.ray.mode != "job":
+        return name
+    # A RayJob's RayCluster has a generated name.
+    [job] = kubectl.get("rayjobs.ray.io", name)
+    status = job.get("status") or {}
+    if found := status.get("rayClusterName"):
+        return str(found)
+    state = status.get("jobDeploymentStatus") or "new"
+    raise WorkloadError(f"there is no head: RayJob {name} is {state}; {_waiting(kubectl, outputs)}")
+
+
+def _waiting(kubectl: Kubectl, outputs: Outputs) -> str:
+    """Return what a workload without pods waits for."""
+    name, kind = outputs.ray.cluster, {"cluster": "raycluster", "job": "rayjob", "indexed-job": "job"}[outputs.ray.mode]
+    if outputs.queue:
+        for workload in kubectl.get("workloads.kueue.x-k8s.io"):
+            owners = {owner["name"] for owner in workload["metadata"].get("ownerReferences") or ()}
+            conditions = (workload.get("status") or {}).get("conditions") or ()
+            failed = [found["message"] for found in conditions if found["status"] == "False" and found.get("message")]
+            if name in owners and failed:
+                return f"it waits in queue {outputs.queue}: {' '.join(failed[0].split())}"
+    return f"see `kubectl -n {outputs.namespace} describe {kind} {name}`, or `rdma-ray doctor`"
