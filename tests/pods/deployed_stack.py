@@ -18,7 +18,8 @@ import requests
 from pydantic import SecretStr
 
 from infra.catalog.pins import GKE_NETWORK_API, POD_MONITORING_API
-from infra.kubernetes.pods import NAMESPACE
+from infra.kubernetes.pods import DASHBOARD_PORT, NAMESPACE
+from infra.outputs import FORWARDED
 from rehearsal.cluster.scaling import CPUS, Scale, pods, scaled
 from tests.kubernetes import stack_objects
 from tests.kubernetes.queries import is_ready
@@ -207,7 +208,7 @@ class DeployedStack:
 
     def rdma_ray(self, file: Path, *arguments: str) -> str:
         """Run this project's command line on the stack whose outputs are in the file; return what it prints."""
-        done = _done([str(RDMA_RAY), *arguments], os.environ | {"RDMA_RAY_OUTPUTS": str(file)}, 900)
+        done = _done([str(RDMA_RAY), *arguments], user(file), 900)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
@@ -259,18 +260,25 @@ class DeployedStack:
         except UnreachableError as problem:
             raise NotYet(str(problem)) from problem
 
-    def outputs(self, port: int, file: Path, **changes: Any) -> Path:
-        """Write the outputs that `rdma-ray` reads: the stack's, with the forwarded port.
+    def outputs(self, file: Path, **changes: Any) -> Path:
+        """Write the outputs that `rdma-ray` reads: the stack's, with a kubeconfig, so that it forwards a port itself.
 
         GPUs that are only counts cannot run NCCL: a node has CPUs only, and no RDMA NIC, so that gloo is used.
         """
-        address = f"http://127.0.0.1:{port}"
+        address = f"http://{FORWARDED}:{DASHBOARD_PORT}"
         ray = LOCAL["ray"] | {"cluster": self.name, "dashboard": address, "jobs": address, "token": self.token}
         nodes = {"min": 0, "max": 2, "gpusPerNode": 0, "cpusPerNode": CPUS}
         own = {"target": "gke", "location": "here", "namespace": NAMESPACE, "nodes": nodes, "ray": ray}
+        own["kubeconfig"] = self.pod_cluster.kubeconfig.read_text()
         file.touch(mode=0o600)
         file.write_text(json.dumps(LOCAL | own | changes))
         return file
+
+
+def user(file: Path) -> dict[str, str]:
+    """Return the environment of a user of `rdma-ray` whose stack's outputs are in the file."""
+    path = f"{builds.programs('kubectl')['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"RDMA_RAY_OUTPUTS": str(file), "PATH": path}
 
 
 def _done(command: list[str], environment: Mapping[str, str], within_s: float) -> subprocess.CompletedProcess[str]:

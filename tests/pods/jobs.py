@@ -111,6 +111,17 @@ WAITING = textwrap.dedent(
 )
 """Runs until a file exists; ends with exit code 7."""
 
+COUNTING = textwrap.dedent(
+    """
+    import sys, time
+    for number in range(600):
+        print("LINE", number, flush=True)
+        time.sleep(0.1)
+    sys.exit(7)
+    """
+)
+"""Prints 600 lines in a minute; ends with exit code 7."""
+
 ASK = textwrap.dedent(
     """
     import sys, urllib.error, urllib.request

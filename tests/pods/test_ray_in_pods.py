@@ -9,19 +9,19 @@ as the run prints. The operator runs in a pod, with its chart's account and role
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from infra.kubernetes.pods import NAMESPACE
 from infra.kubernetes.ray_cluster import CHECKPOINT_S
-from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following
-from tests.pods.jobs import ASK, GANG, HELD, NOTIFIED, TRIES, WAITING, running
+from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following, user
+from tests.pods.jobs import ASK, COUNTING, GANG, HELD, NOTIFIED, TRIES, WAITING, running
 from tests.pods.pod_cluster import PodCluster, leads, operator
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
@@ -44,19 +44,18 @@ def empty(gke: DeployedStack) -> None:
 
 
 def test_benchmark_scales_workers_from_zero_and_back(gke: DeployedStack, tmp_path: Path) -> None:
-    """`rdma-ray bench nccl` through `kubectl port-forward` requests a strict-spread group; Ray's own autoscaler v2
-    scales up two workers through KubeRay, each on its own node; it measures with gloo between these pods, and every
-    element is correct; idle workers are removed."""
+    """`rdma-ray bench nccl` through its own port-forward requests a strict-spread group; Ray's own autoscaler v2 scales
+    up two workers through KubeRay, each on its own node; it measures with gloo between these pods, and every element is
+    correct; idle workers are removed."""
     empty(gke)
-    with gke.forwarded() as port:
-        file, result = gke.outputs(port, tmp_path / "outputs.json"), tmp_path / "result.json"
-        few = ["--nodes", "2", "--per-node", "1", "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
-        gke.rdma_ray(file, "bench", "nccl", "--json", str(result), *few)
-        found = json.loads(result.read_text())
-        assert found["backend"] == "gloo"
-        assert gke.nodes_at({rank["ip"] for rank in found["ranks"]}) == gke.gpu_nodes()
-        assert found["rows"]
-        assert all(row["wrong"] == 0 for row in found["rows"])
+    file, result = gke.outputs(tmp_path / "outputs.json"), tmp_path / "result.json"
+    few = ["--nodes", "2", "--per-node", "1", "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
+    gke.rdma_ray(file, "bench", "nccl", "--json", str(result), *few)
+    found = json.loads(result.read_text())
+    assert found["backend"] == "gloo"
+    assert gke.nodes_at({rank["ip"] for rank in found["ranks"]}) == gke.gpu_nodes()
+    assert found["rows"]
+    assert all(row["wrong"] == 0 for row in found["rows"])
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
 
 
@@ -82,7 +81,7 @@ def test_a_user_sees_log_and_exit_code(gke: DeployedStack, tmp_path: Path) -> No
     `ray job submit` report a failed job, too."""
     head = head_of(gke)
     with gke.forwarded() as port:
-        jobs, file = gke.jobs(port), gke.outputs(port, tmp_path / "outputs.json")
+        jobs, file = gke.jobs(port), gke.outputs(tmp_path / "outputs.json")
         submit = [str(RAY), "job", "submit", "--submission-id", "waiting", "--", *running(WAITING)]
         log = tmp_path / "submit.log"
         with following(submit, gke.environment(port), log) as first:
@@ -91,8 +90,7 @@ def test_a_user_sees_log_and_exit_code(gke: DeployedStack, tmp_path: Path) -> No
             first.send_signal(signal.SIGINT)
             assert first.wait(60) != 0
         assert jobs.job("waiting").status == "RUNNING"
-        again = os.environ | {"RDMA_RAY_OUTPUTS": str(file)}
-        with following([str(RDMA_RAY), "logs", "waiting"], again, log) as second:
+        with following([str(RDMA_RAY), "logs", "waiting"], user(file), log) as second:
             gke.api.until("its first words again", lambda: "FIRST WORDS" in log.read_text(), 180)
             assert "LAST WORDS" not in log.read_text()
             gke.touch(head, "/tmp/end")
@@ -106,18 +104,36 @@ def test_a_user_sees_log_and_exit_code(gke: DeployedStack, tmp_path: Path) -> No
         assert "AT ONCE" in failed.stdout
 
 
+def test_log_is_whole_when_the_port_forward_drops(gke: DeployedStack, tmp_path: Path) -> None:
+    """`rdma-ray logs` with nothing but the stack's outputs; its kubectl is killed ten times while the job prints."""
+    head_of(gke)
+    with gke.forwarded() as port:
+        gke.submit(port, "counting", COUNTING, {})
+        gke.until_logged(port, "counting", "LINE")
+    log, killed = tmp_path / "log", set[int]()
+    with following([str(RDMA_RAY), "logs", "counting"], user(gke.outputs(tmp_path / "outputs.json")), log) as follower:
+        while follower.poll() is None:
+            time.sleep(2)
+            for child in psutil.Process(follower.pid).children(recursive=True):
+                if child.name() == "kubectl" and len(killed) < 10:
+                    child.kill()
+                    killed.add(child.pid)
+        assert follower.wait() == 7
+    assert len(killed) == 10
+    assert re.findall(r"^LINE (\d+)$", log.read_text(), re.MULTILINE) == [str(number) for number in range(600)]
+
+
 def test_training_reports_time_to_first_step(gke: DeployedStack, tmp_path: Path) -> None:
-    """The steps of docs/gke.md after `up`: `rdma-ray status` and `rdma-ray train digits` through the port-forward, from
-    zero workers and for one epoch; and those of docs/training.md: `kubectl get` and `rdma-ray train report`, which
-    splits the time to the first step by Kubernetes' records. A folder replaces the bucket."""
+    """The steps of docs/gke.md after `up`: `rdma-ray status` and `rdma-ray train digits`, from zero workers and for one
+    epoch; and those of docs/training.md: `kubectl get` and `rdma-ray train report`, which splits the time to the first
+    step by Kubernetes' records. A folder replaces the bucket."""
     gke.pod_cluster.shares()
     empty(gke)
-    with gke.forwarded() as port:
-        file = gke.outputs(port, tmp_path / "outputs.json", storage={"path": "/bucket"})
-        assert "2.60" in gke.rdma_ray(file, "status")
-        result = tmp_path / "result.json"
-        short = ["--workers", "2", "--epochs", "1", "--min-accuracy", "0.3"]
-        gke.rdma_ray(file, "train", "digits", "--json", str(result), *short)
+    file = gke.outputs(tmp_path / "outputs.json", storage={"path": "/bucket"})
+    assert "2.60" in gke.rdma_ray(file, "status")
+    result = tmp_path / "result.json"
+    short = ["--workers", "2", "--epochs", "1", "--min-accuracy", "0.3"]
+    gke.rdma_ray(file, "train", "digits", "--json", str(result), *short)
     report = ["train", "report", str(result), "--out", str(tmp_path)]
     for kind, *which in (("pods", "-l", "ray.io/node-type=worker"), ("events",), ("nodes",)):
         command = gke.kubectl("get", kind, *which, "-o", "json")
