@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -34,13 +33,14 @@ from workloads.run.view import DEFAULT_LINES, LineOptions, RunView
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what malformed data raises
 JOBS_RESULT = "what the job reported"
-# First lines that Ray writes to every job's log: the start, and the command with all its arguments.
+REASON_LINES = 15  # that are shown of Ray's reason for a job without a process, such as pip's output
 JOB_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",  # Ray drops similar lines, such as the events of two epochs
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every line of a Train worker is printed twice
 }
+# First lines that Ray writes to every job's log: the start, and the command with all its arguments.
 RAY_PREAMBLE = re.compile(r"^\S+ \S+\s+INFO job_manager\.py:|^Running entrypoint for job ")
 
 
@@ -128,13 +128,12 @@ def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: 
                 write=_writer("workloads.train.plot"),
             )
         case "run" if job.get("mode") in ("torchrun", "ranks"):
-            from workloads.launch import report as run
-            from workloads.launch.result import RunResult
+            from workloads.launch import result as run
 
             return Kind(
                 driver="workloads.launch.driver",
                 view=RunView(terminal, lines, gang=True, output=output),
-                read=lambda found, _: RunResult.of(found, JOBS_RESULT),
+                read=lambda found, _: run.RunResult.of(found, JOBS_RESULT),
                 show=run.show,
                 stderr=True,
             )
@@ -154,7 +153,7 @@ def run_job(
     request: str,
     job: JobOptions,
     *,
-    environment: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] | None = None,
     out: Path | None = None,
     logs: Path | None = None,
 ) -> int:
@@ -180,13 +179,8 @@ def run_job(
     kind, job_id = kind_of(metadata), new_id(name)
     command = shlex.join([python_of(stack.outputs), "-m", kind.driver, request])
     api = stack.accepting_jobs()
-    submit(
-        api,
-        job_id,
-        command,
-        {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | dict(environment)},
-        metadata,
-    )
+    runtime_env = {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | dict(environment or {})}
+    submit(api, job_id, command, runtime_env, metadata)
     if job.detach:
         print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
         print(job_id)
@@ -300,11 +294,13 @@ def attend(
     if code == Exit.ERROR or (not results and (has_result or code != Exit.OK)):
         view.failed()
     # Ray reports errors that a driver cannot: no such node, no interpreter, out of memory.
-    reason = job.message.strip().splitlines() or ["no reason given"]
+    lines = job.message.strip().splitlines() or ["no reason given"]
+    reason = lines[0] if job.exit_code is not None else "\n".join(lines[-REASON_LINES:])
     if has_result and not results and code != Exit.STOPPED:
-        view.note(f"job {job_id} {job.status} without a result: {reason[0]}")
+        view.note(f"job {job_id} {job.status} without a result: {reason}")
         code = code or Exit.ERROR
     elif not has_result:
-        started = job.exit_code is not None or job.status != "FAILED"
-        view.note(f"job {job_id} {job.status}, exit code {code}" + ("" if started else ": " + "\n".join(reason)))
+        if job.status == "FAILED" and job.exit_code is None:
+            view.note(reason)
+        view.note(f"job {job_id} {job.status}, exit code {code}")
     return Ended(code, results[-1] if results else None, job)

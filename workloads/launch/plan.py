@@ -76,7 +76,7 @@ def guard_plan(share: Share, base: Mapping[str, str], extra: Sequence[Mapping[st
         {
             "rank": rank,
             "arguments": share.command,
-            "environment": environment | rank_variables(share, local) | extra[local],
+            "environment": {**environment, **rank_variables(share, local), **extra[local]},
         }
         for local, rank in enumerate(share.ranks)
     ]

@@ -1,14 +1,18 @@
-"""Result of `rdma-ray run`, which its driver on the cluster emits, as JSON."""
+"""Result of `rdma-ray run`, which its driver on the cluster emits, and its display."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from workloads.launch.options import Mode
 from workloads.nccl.evidence.facts import Evidence
+from workloads.nccl.evidence.raw_log import named
 from workloads.results import JobResult, Part
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class RunNode(Part):
@@ -44,3 +48,32 @@ class RunResult(JobResult):
     """By phase, of all attempts."""
     failure: RunFailure | None = None
     evidence: Evidence | None = None
+
+
+def show(result: RunResult, console: Console) -> None:
+    """Print where the ranks ran and how they ended, and the evidence. A failure's traceback is in the log already."""
+    # The nodes of a cluster have neither rich nor infra.
+    from workloads.client.view import say
+    from workloads.nccl.evidence.show import counted, show_evidence
+
+    if result.nodes:
+        ranks = f"{counted(len(result.exit_codes), 'rank')} on {counted(len(result.nodes), 'node')}"
+        restarts = f", {counted(result.restarts, 'restart')}" if result.restarts else ""
+        say(console, f"{ranks}{restarts}: {', '.join(f'{node.host} ({node.ip})' for node in result.nodes)}")
+    if result.seconds:
+        say(console, ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in result.seconds.items()))
+    if result.failure is not None:
+        say(console, f"exit codes: {'; '.join(ends(result.exit_codes))}")
+    show_evidence(result.evidence, console)
+    say(console, result.reason, None if result.exit_code == 0 else "red")
+
+
+def ends(codes: list[int | None]) -> list[str]:
+    """Return each exit code with its ranks, the rarest first: the cause is seldom what most ranks have."""
+    ranks: dict[int | None, list[int]] = {}
+    for rank, code in enumerate(codes):
+        ranks.setdefault(code, []).append(rank)
+    return [
+        f"{'none' if code is None else code} of {named(found)}"
+        for code, found in sorted(ranks.items(), key=lambda one: len(one[1]))
+    ]

@@ -123,7 +123,8 @@ class Session:
 def run(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run a gang, emit its result, and return the exit code."""
     started = time.time()
-    ray.init(logging_level=logging.WARNING)
+    # The agents print nothing; the ranks' output comes through `Gang.relay`, without loss.
+    ray.init(logging_level=logging.WARNING, log_to_driver=False)
     session = Session(options, environment)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, session.interrupt)  # Ray's own ends the process at once

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from infra.outputs import Outputs
 from infra.terminal import printable
-from workloads.client.api import Api
+from workloads.client.api import Api, UnreachableError
 from workloads.client.connection import Connection
 from workloads.client.run import JOB_ENVIRONMENT, kind_of, new_id, python_of
 from workloads.client.show import row_of, show_run
@@ -162,7 +162,11 @@ def run(
         api = stack.accepting_jobs()
         job_id = code.request_id or new_id("run")
         if not (code.request_id and _attached(api, job_id, plan)):
-            _start(api, job_id, entry_point, plan)
+            try:
+                _start(api, job_id, entry_point, plan)
+            except KeyboardInterrupt:
+                print(f"job {job_id} may have started: rdma-ray stop {job_id} ends it", file=sys.stderr)
+                raise
         if code.detach:
             return _detached(api, job_id, result.json_file)
         return show_run(stack, api.job(job_id), lines, result.json_file)
@@ -214,7 +218,9 @@ def _start(api: Api, job_id: str, entry_point: str, plan: Plan) -> None:
     upload(api, place, json.dumps(dict(plan.secrets)).encode())
     try:
         submit(api, job_id, entry_point, runtime_env, plan.metadata)
-    except BaseException:
+    except UnreachableError:
+        raise  # the job may have started, and take them
+    except WorkloadError:
         upload(api, place, b"")  # no job deletes them
         raise
 

@@ -46,13 +46,13 @@ def environment(api: Api, packages: Sequence[str]) -> dict[str, Any]:
 
     A job on the head prints these: all nodes have one image. WorkloadError if it does not.
     """
-    job_id = new_id("versions")
+    job_id = new_id("pip")
     submit(
         api,
         job_id,
         shlex.join(["python", "-P", "-c", PROGRAM]),
         {"env_vars": JOB_ENVIRONMENT},
-        {"workload": "versions"},
+        {"workload": "pip"},
     )
     lines: list[str] = []
     job = follow(api, job_id, lines.append)

@@ -19,10 +19,11 @@ from workloads.launch.agent import Agent
 from workloads.launch.gang import TAIL, Failure, failure_text
 from workloads.launch.options import RunOptions
 from workloads.launch.plan import PROTECTED, Share, check, guard_plan, torchrun_options
-from workloads.launch.report import ends
+from workloads.launch.result import ends
 from workloads.launch.secrets import own_job_id
 from workloads.launch.session import PORT_TRIES, Session
 
+LOG = Path(__file__).parents[1] / "nccl" / "logs" / "gib-two-nodes.log"
 SHARE = Share(
     mode="ranks",
     command=("python", "train.py"),
@@ -107,6 +108,26 @@ def test_port_is_held_below_the_ephemeral_ones() -> None:
     least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     if least > 21_000:
         assert all(20_000 <= port < least for port in ports)
+
+
+def test_each_rank_of_a_gpu_node_writes_a_log_of_nccl_that_becomes_evidence() -> None:
+    agent = Agent()
+    first, second = agent._collect(SHARE, {})
+    assert (first["NCCL_DEBUG"], first["NCCL_DEBUG_SUBSYS"]) == ("INFO", "INIT,NET,GRAPH")
+    assert first["NCCL_DEBUG_FILE"] != second["NCCL_DEBUG_FILE"]
+    written = Path(first["NCCL_DEBUG_FILE"].replace("%h.%p", "node.1"))
+    written.write_bytes(LOG.read_bytes())
+    found = agent.evidence(0)
+    assert found.evidence.rank == 2
+    assert found.evidence.log is not None
+    assert found.evidence.log.plugin == "gIB"
+    assert not written.parent.exists()
+    assert "NCCL wrote none" in " ".join(agent.evidence(1).missing)
+
+
+def test_own_setting_of_nccls_log_stays() -> None:
+    asked = share(environment={"NCCL_DEBUG": "WARN"})
+    assert all("NCCL_DEBUG_FILE" not in one and "NCCL_DEBUG" not in one for one in Agent()._collect(asked, {}))
 
 
 def failure(rank: int | None, time: float, text: str, **more: Any) -> Failure:
