@@ -39,6 +39,9 @@ RAY = "2.60.0"
 RAY_IMAGE = f"rayproject/ray:{RAY}-py311-cu128"
 """Ray's own image for CUDA 12.8 and Python 3.11: the stack files' placeholder for an image with torch and libnl."""
 
+OWN_TAG = f"{RAY}-py311-cu130"
+"""Tag of the project's images and of the image that they extend (images/Dockerfile): Ray, Python and CUDA."""
+
 AWS_RAY_TRAIN = "public.ecr.aws/deep-learning-containers/ray:train-ml-cuda-v1.1.0"
 """Ray, torch 2.13.0 for CUDA 13, NCCL 2.29.7, EFA 1.49.0 and aws-ofi-nccl 1.20.0, Python 3.13. AWS releases it only
 after multi-node training over EFA and under KubeRay (aws/deep-learning-containers: docs/ray-train, changelog of
@@ -159,11 +162,11 @@ TOGETHER: tuple[Copy, ...] = (
     Copy("tools/engine/go.mod", f"github.com/pulumi/pulumi/pkg/v3 v{PULUMI}"),
     Copy(".github/workflows/preview.yml", f"pulumi-version: {PULUMI}"),
     Copy("pyproject.toml", f'"ray[default,train]=={RAY}"'),
-    Copy("images/ray-efa/Dockerfile", f"ARG RAY_VERSION={RAY}"),
+    Copy("images/Dockerfile", f"ARG RAY_VERSION={RAY}"),
     Copy("Pulumi.gke.yaml", f"image: {RAY_IMAGE}"),
     Copy("Pulumi.gke-ccc.yaml", f"image: {RAY_IMAGE}"),
     Copy("Pulumi.gke-dranet.yaml", f"image: {RAY_IMAGE}"),
-    Copy("Pulumi.gke-dws.yaml", f"image: {RAY_IMAGE}"),
+    Copy("Pulumi.gke-dws.yaml", f"ray-gke:{OWN_TAG}"),
     Copy("tools/kubernetes/modules/kuberay/go.mod", f"github.com/ray-project/kuberay/ray-operator v{KUBERAY.version}"),
     Copy("tools/kubernetes/modules/kueue/go.mod", f"sigs.k8s.io/kueue v{KUEUE.version}"),
     Copy("tools/kubernetes/modules/kubernetes/go.mod", f"k8s.io/kubernetes v{KUBERNETES_BUILT}"),
