@@ -7,12 +7,14 @@ At the end are the values: a new output is a field and its value on each target,
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.alias_generators import to_camel
 
 from infra.catalog.baselines import BASELINES, MARGIN, Baseline
+from infra.catalog.machines import CATALOG
 from infra.kubernetes.pods import CLIENT_PORT, DASHBOARD_PORT, NAMESPACE
 from infra.kubernetes.queue_objects import LOCAL_QUEUE
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from infra.catalog.machines import Machine
     from infra.settings.cloud import CloudSettings
     from infra.settings.local import LocalSettings
+
+JOB_STACK = "RDMA_RAY_STACK"
+"""Variable in the environment of an entry point (ray.mode job and indexed-job): its stack, by `job_stack`."""
 
 FORWARDED = "127.0.0.1"
 """On a cloud the head has no public address: `kubectl port-forward` forwards its ports to the user's machine
@@ -118,7 +123,11 @@ class Outputs(Contract):
 
 
 def cloud_outputs(
-    settings: CloudSettings, machine: Machine, ray_cluster: str, kubeconfig: Output[str], token: Output[str]
+    settings: CloudSettings,
+    machine: Machine,
+    ray_cluster: str,
+    kubeconfig: Output[str] | None,
+    token: Output[str] | str,
 ) -> dict[str, Any]:
     """Return the outputs of a stack on a cloud.
 
@@ -157,6 +166,18 @@ def cloud_outputs(
         "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,
         "queue": LOCAL_QUEUE if settings.queue == "kueue" else None,
     }
+
+
+def job_stack(settings: CloudSettings, ray_cluster: str) -> str:
+    """Return what the entry point of a RayJob or an Indexed Job knows of its stack: outputs as JSON, without secrets.
+
+    The pods' template contains it, so it contains only what describes these pods: a change would replace the job.
+    """
+    outputs = cloud_outputs(settings, CATALOG[settings.nodes.machine], ray_cluster, kubeconfig=None, token="")
+    outputs["nodes"] |= {"min": settings.ray.max_workers, "max": settings.ray.max_workers}
+    outputs["fabric"] |= {"floors": []}
+    described = ("target", "machine", "nodes", "fabric", "ray", "storage")
+    return json.dumps({name: outputs[name] for name in described}, separators=(",", ":"))
 
 
 class LocalHead(Protocol):

@@ -27,6 +27,7 @@ from infra.kubernetes.pods import (
     ray_template,
     variable,
 )
+from infra.outputs import JOB_STACK, job_stack
 
 ON_EVERY_POD = "torchrun"
 """An entry point that starts with this word runs on every pod, with the variables that torchrun reads."""
@@ -75,6 +76,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
             # Names the file on shared storage that holds the head's address: unique to this Job forever.
             _field("JOB_UID", "metadata.labels['batch.kubernetes.io/controller-uid']"),
             variable("PYTHONUNBUFFERED", "1"),
+            variable(JOB_STACK, job_stack(args.settings, args.name)),
         ],
         "ports": [
             {"containerPort": DASHBOARD_PORT, "name": "dashboard"},

@@ -28,6 +28,7 @@ from infra.kubernetes.pods import (
     ray_template,
     variable,
 )
+from infra.outputs import JOB_STACK, job_stack
 
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """Twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m, 512Mi; read 2026-08)."""
@@ -134,6 +135,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
             *(variable(extra.name, extra.value) for extra in args.head_environment),
             # Ray Train gives up on a gang after 60 s and starts over. Drivers run on the head and inherit this.
             variable("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(node_wait_s(args.settings))),
+            *([variable(JOB_STACK, job_stack(args.settings, args.name))] if args.settings.ray.mode == "job" else []),
         ],
         "resources": {
             "requests": {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY},

@@ -3,7 +3,7 @@
 A stack requests whole nodes of 220 CPUs and 2,800 GiB. CPUs, memory and scratch space are reduced to this machine's
 limits. GPUs and NICs stay, since the nodes report them as resources without a device. A folder that only the cloud's
 storage driver can mount becomes a folder of this machine. Device claims are removed, since no node has their driver.
-Named durations may be shortened, and the benchmark of a RayJob is reduced for CPUs. Names, images, commands,
+Named durations may be shortened, and a job's entry point is informed that its nodes have no GPUs. Names, images, commands,
 environment, ports, probes, selectors, tolerations, accounts and security contexts stay.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from infra.outputs import JOB_STACK
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.cluster import objects
 from rehearsal.engine.kind import Json
@@ -27,9 +27,8 @@ CHANGES = "scaled"
 STAYED = (
     "names, images, commands, environment, ports, probes, selectors, tolerations, accounts, and GPUs and NICs by count"
 )
-SMALL: Mapping[str, Any] = {"use_gpu": False, "per_node": 1, "sizes": [2**16, 2**20], "iterations": 5, "warmup": 1}
-"""Arguments of a benchmark where GPUs are only counts: gloo, one rank on each node, sizes in bytes."""
-_BENCHMARK = re.compile(r"(python -m workloads\.nccl\.driver) '(\{.*\})'\s*", re.DOTALL)
+REAL: Mapping[str, Any] = {"machine": None, "nodes": {"gpusPerNode": 0, "cpusPerNode": 1}}
+"""Values of JOB_STACK where GPUs are only counts: a benchmark uses gloo, with one rank on each node."""
 CPUS = 2
 """Limit of a container, a whole number, which Ray counts; half a CPU is requested."""
 _LIMITS = {"cpu": str(CPUS), "memory": "4Gi", "ephemeral-storage": "1Gi"}
@@ -85,7 +84,7 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
             changes += _seconds(autoscaler, scale, place)
         for group in cluster.get("workerGroupSpecs", []):
             changes += _seconds(group, scale, f"{name}: group {group['groupName']}")
-    return made, [*changes, *(_benchmark(made) if made["kind"] == "RayJob" else ())]
+    return made, changes
 
 
 class ScaledManifests:
@@ -132,19 +131,6 @@ def as_written(seen: Any, sent: Any, asked: Any) -> Any:
     return seen
 
 
-def _benchmark(job: Json) -> Iterator[str]:
-    """Reduce the benchmark in a RayJob's entry point to run without GPUs."""
-    found = _BENCHMARK.fullmatch(str(job["spec"].get("entrypoint") or ""))
-    if found is None:
-        return
-    spec = json.loads(found[2])
-    for key, now in SMALL.items():
-        if spec.get(key) != now:
-            yield f"RayJob {job['metadata']['name']}: the benchmark's {key} {spec.get(key)} -> {now}"
-            spec[key] = now
-    job["spec"]["entrypoint"] = f"{found[1]} '{json.dumps(spec)}'"
-
-
 def pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
     """Yield every pod spec with a description of its path."""
     if isinstance(value, list):
@@ -183,6 +169,12 @@ def _variables(variables: list[Json], scale: Scale, place: str) -> Iterator[str]
         if now is not None and variable.get("value") not in (None, str(now)):
             yield f"{place}: {variable['name']} {variable['value']} -> {now}"
             variable["value"] = str(now)
+        if variable["name"] == JOB_STACK:
+            described = json.loads(variable["value"])
+            real = described | REAL | {"nodes": described["nodes"] | REAL["nodes"]}
+            if real != described:
+                yield f"{place}: {JOB_STACK} has no machine type, no GPU and 1 CPU per node"
+                variable["value"] = json.dumps(real, separators=(",", ":"))
 
 
 def _seconds(owner: Json, scale: Scale, place: str) -> Iterator[str]:

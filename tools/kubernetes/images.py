@@ -1,6 +1,6 @@
 """Images of real pods, without a registry: one of this environment, and images that only sleep.
 
-The environment's image has Python, Ray, torch and `workloads` as locked. Its files are listed here, or found by
+The environment's image has Python, Ray and torch as locked, and the command `rdma-ray`. Its files are listed here, or found by
 `ldd` and in the packages' lists. It is unpacked once per lock (`store`), and each node mounts the result read-only.
 
     python -m tools.kubernetes.images FILE NAME…   # the same image as an archive, for another cluster
@@ -118,7 +118,7 @@ def run_images(store: Store, real: Sequence[str], stubs: Mapping[str, Sequence[F
     """Yield the images of one run.
 
     Args:
-        real: Names of the environment's image, with today's `workloads`.
+        real: Names of the environment's image, with today's code.
         stubs: Name of an image that sleeps -> replacements of the files that a manifest's commands call.
     """
     system = store.layers[0]
@@ -132,11 +132,23 @@ def run_images(store: Store, real: Sequence[str], stubs: Mapping[str, Sequence[F
 
 
 def project(root: Path) -> list[File]:
-    """Return the files of this clone's `workloads`, copied for nodes that start later."""
-    paths = sorted(path for path in (root / "workloads").rglob("*") if path.is_file() and path.suffix != ".pyc")
+    """Return the files of this clone's command and its code, copied for nodes that start later.
+
+    They are those that images/Dockerfile copies.
+    """
+    folders = (root / "workloads", root / "infra")
+    paths = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    command = File(f"{PREFIX}/bin/rdma-ray", text='#!/bin/sh\nexec python -m workloads.cli "$@"\n', executable=True)
     return [
-        File(f"{_SITE}/{path.relative_to(root)}", text=path.read_bytes().decode(), executable=os.access(path, os.X_OK))
-        for path in paths
+        command,
+        *(
+            File(
+                f"{_SITE}/{path.relative_to(root)}",
+                text=path.read_bytes().decode(),
+                executable=os.access(path, os.X_OK),
+            )
+            for path in paths
+        ),
     ]
 
 

@@ -21,7 +21,9 @@ from infra.outputs import Outputs
 from infra.terminal import printable
 from workloads.client.api import Api, Job, exit_code
 from workloads.client.connection import Connection
+from workloads.client.entry_point import run_driver
 from workloads.client.follow import follow
+from workloads.client.stack import entry_point_of
 from workloads.client.submit import own_package, submit
 from workloads.client.view import Terminal, View, present
 from workloads.exits import Exit, WorkloadError, last_line
@@ -177,6 +179,15 @@ def run_job(
     folder = LogFolder(logs) if logs else None
     metadata = {"workload": name}
     kind, job_id = kind_of(metadata), new_id(name)
+    if entry_point_of(job):
+        if job.detach:
+            raise WorkloadError("--detach: the cluster of an entry point ends with it, so leave --detach out")
+        try:
+            ended = _run_here(job_id, kind, request, environment or {}, folder.take if folder else None)
+            return conclude(stack.outputs, ended, kind, job.json_file, out)
+        finally:
+            if folder is not None:
+                print(folder.summary(), file=sys.stderr)
     command = shlex.join([python_of(stack.outputs), "-m", kind.driver, request])
     api = stack.accepting_jobs()
     runtime_env = {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | dict(environment or {})}
@@ -264,6 +275,17 @@ def reader(
     return counted if history else on_line
 
 
+def _run_here(
+    job_id: str, kind: Kind, request: str, environment: Mapping[str, str], listener: Callable[[Event], None] | None
+) -> Ended:
+    """Run the job's driver as a child of this process, which is an entry point."""
+    results: list[dict[str, Any]] = []
+    with kind.view:
+        read = reader(kind.view, results, listener)
+        job = run_driver(job_id, kind.driver, request, JOB_ENVIRONMENT | dict(environment), read)
+    return _ended(kind.view, job, results)
+
+
 def attend(
     api: Api,
     job_id: str,
@@ -289,6 +311,11 @@ def attend(
         job = api.stop(job_id)
         view.note(f"job {job_id} is {job.status}")
         return Ended(Exit.STOPPED, None, job)
+    return _ended(view, job, results, has_result)
+
+
+def _ended(view: View, job: Job, results: list[dict[str, Any]], has_result: bool = True) -> Ended:
+    """Return the end of a job, and show why it has no result."""
     view.release()
     code = exit_code(job)
     if code == Exit.ERROR or (not results and (has_result or code != Exit.OK)):
@@ -297,10 +324,10 @@ def attend(
     lines = job.message.strip().splitlines() or ["no reason given"]
     reason = lines[0] if job.exit_code is not None else "\n".join(lines[-REASON_LINES:])
     if has_result and not results and code != Exit.STOPPED:
-        view.note(f"job {job_id} {job.status} without a result: {reason}")
+        view.note(f"job {job.id} {job.status} without a result: {reason}")
         code = code or Exit.ERROR
     elif not has_result:
         if job.status == "FAILED" and job.exit_code is None:
             view.note(reason)
-        view.note(f"job {job_id} {job.status}, exit code {code}")
+        view.note(f"job {job.id} {job.status}, exit code {code}")
     return Ended(code, results[-1] if results else None, job)

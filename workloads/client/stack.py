@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from infra.catalog.machines import CATALOG, NVLINK
 from infra.kubernetes.pods import DASHBOARD_PORT
-from infra.outputs import FORWARDED, Outputs
+from infra.outputs import FORWARDED, JOB_STACK, Outputs
 from workloads.exits import WorkloadError
 from workloads.nccl.point_patterns import Limits
 from workloads.options import StackOptions
@@ -31,14 +31,23 @@ def name_of(stack: str | None) -> str:
 def read_outputs(options: StackOptions) -> Outputs:
     """Return the outputs in a file (as `pulumi stack output --json --show-secrets` prints them), else those of a stack.
 
+    In an entry point, they are those of the stack that runs it.
+
     WorkloadError if the stack or file does not exist, or its outputs do not match infra/outputs.py.
     """
     file = options.outputs_file
+    if file is None and (text := entry_point_of(options)) is not None:
+        return _parse(text, where=f"the variable {JOB_STACK}", fix="only the stack's program sets it: leave it alone")
     if file is None:
         return _from_pulumi(name_of(options.stack))
     return _parse(
         read_bytes(file), where=f"file {file}", fix="write it by: bin/pulumi stack output --json --show-secrets"
     )
+
+
+def entry_point_of(options: StackOptions) -> str | None:
+    """Return the description of the stack whose entry point runs this command; None elsewhere, or for another stack."""
+    return None if options.stack or options.outputs_file else os.environ.get(JOB_STACK)
 
 
 def _from_pulumi(stack: str) -> Outputs:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from infra.catalog.pins import RAY_API
+from infra.gke.stack import ray_args as gke_args
+from infra.kubernetes.ray_cluster import ray_job_spec
+from infra.outputs import JOB_STACK, Outputs
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.cluster.pod_phases import addresses_in, gang_program
 from rehearsal.cluster.scaling import (
     CHANGES,
-    SMALL,
     Scale,
     ScaledManifests,
     as_written,
@@ -24,6 +26,7 @@ from rehearsal.cluster.scaling import (
 from rehearsal.engine.kind import Json
 from rehearsal.engine.state import State
 from tests.kubernetes import stack_objects
+from tests.unit.stacks import gke
 
 SCALE = Scale(shared=Path("/shared"))
 CUT = ("cpu", "memory", "ephemeral-storage")
@@ -46,9 +49,11 @@ def test_only_quantities_are_scaled_and_reported(stack: str) -> None:
         old, new = leaves(before), leaves(made)
         assert old.keys() == new.keys()
         differing = [path for path in old if old[path] != new[path]]
-        assert all(path.rsplit("/", 1)[1] in CUT for path in differing)
         assert len(changes) == len(differing)
-        for path in differing:
+        described = [path for path in differing if path.endswith("/value")]
+        assert len(described) == sum(JOB_STACK in change for change in changes)
+        for path in [path for path in differing if path not in described]:
+            assert path.rsplit("/", 1)[1] in CUT
             assert amount(new[path]) < amount(old[path])
 
 
@@ -89,7 +94,6 @@ def test_times_are_scaled_by_name_at_any_depth() -> None:
 
 
 SHORT = Scale(shared=Path("/shared"), seconds={"idleTimeoutSeconds": 20})
-BENCHMARK = {"ops": ["all_reduce"], "nodes": 4, "per_node": 8, "use_gpu": True, "sizes": [2**30], "target": "gke"}
 
 
 def cluster(cpus: str = "220", **more: object) -> Json:
@@ -138,14 +142,17 @@ def test_drifted_value_is_shown_unscaled() -> None:
     assert as_written([1, 2, 3], [1, 2], [9, 9]) == [1, 2, 3]
 
 
-def test_benchmark_is_reduced_and_reported() -> None:
-    entrypoint = f"python -m workloads.nccl.driver '{json.dumps(BENCHMARK)}'"
-    job = {"kind": "RayJob", "metadata": {"name": "run"}, "spec": {"entrypoint": entrypoint}}
+def test_entry_point_is_informed_that_its_nodes_have_no_gpus() -> None:
+    """Else its benchmark would use NCCL, and be judged by the machine's bandwidth."""
+    args = gke_args(gke({"ray.mode": "job", "ray.entrypoint": "rdma-ray bench nccl"}), "run")
+    job = {"kind": "RayJob", "metadata": {"name": "run"}, "spec": ray_job_spec(args)}
     made, changes = scaled(job, SHORT)
-    spec = json.loads(made["spec"]["entrypoint"].partition("'")[2].rpartition("'")[0])
-    assert spec == {**BENCHMARK, **SMALL}
-    assert "RayJob run: the benchmark's use_gpu True -> False" in changes
-    assert len(changes) == len(SMALL)
+    (head,) = made["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    (said,) = [variable["value"] for variable in head["env"] if variable["name"] == JOB_STACK]
+    stack = Outputs.model_validate_json(said)
+    assert (stack.machine, stack.nodes.slots_per_node, stack.nodes.default_gang) == (None, 1, 2)
+    (line,) = [change for change in changes if JOB_STACK in change]
+    assert line == f"RayJob run: head, container ray-head: {JOB_STACK} has no machine type, no GPU and 1 CPU per node"
 
 
 def test_scale_round_trips_through_state() -> None:

@@ -5,21 +5,19 @@ The reviewed lists of the stack files (tests/rehearsal/golden) have their other 
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.eks.stack import ray_args as on_eks
 from infra.gke.stack import ray_args as on_gke
+from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
-from infra.settings import GkeSettings, LocalSettings, from_stack_file, parse
+from infra.outputs import JOB_STACK, Outputs
+from infra.settings import GkeSettings, LocalSettings, parse
 from tests.unit.stacks import EKS, GKE, changed
-from workloads.nccl.options import BenchOptions
 
-ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"ray.mode": "job", "ray.entrypoint": "python /app/train.py"}
 BLOCK = "cr-0123456789abcdef0"
 
@@ -80,11 +78,33 @@ def test_job_without_a_queue_releases_its_nodes() -> None:
     assert "activeDeadlineSeconds" not in spec
 
 
-def test_entry_point_of_the_sample_stack_is_a_benchmark_on_all_its_nodes() -> None:
-    settings = from_stack_file(ROOT / "Pulumi.gke-dws.yaml")
-    assert isinstance(settings, GkeSettings)
-    python, dash_m, module, said = shlex.split(str(settings.ray.entrypoint))
-    assert (python, dash_m, module) == ("python", "-m", "workloads.nccl.driver")
-    spec = BenchOptions.from_json(said)
-    assert (spec.nodes, spec.per_node, spec.machine) == (settings.ray.max_workers, 8, settings.nodes.machine)
-    assert spec.target == settings.target
+def stack_in(template: dict[str, Any]) -> Outputs | None:
+    """The stack that the pods' first container describes to an entry point; None if it does not."""
+    (container,) = template["spec"]["containers"]
+    said = [variable["value"] for variable in container["env"] if variable["name"] == JOB_STACK]
+    return Outputs.model_validate_json(said[0]) if said else None
+
+
+@pytest.mark.parametrize("stack", [GKE, EKS])
+def test_entry_point_knows_its_stack(stack: dict[str, Any]) -> None:
+    """A cluster's head does not: its template would change with every size. A job's has a fixed size."""
+    cluster = ray_cluster_spec(args_of(stack, {}))["headGroupSpec"]["template"]
+    assert stack_in(cluster) is None
+    changes = JOB | {"nodes.max": 6, "ray.maxWorkers": 4, "storage.bucket": "mine"}
+    head = ray_job_spec(args_of(stack, changes))["rayClusterSpec"]["headGroupSpec"]["template"]
+    indexed = job_spec(args_of(stack, changes | {"ray.mode": "indexed-job"}))["template"]
+    for known in (stack_in(head), stack_in(indexed)):
+        assert known is not None
+        assert (known.target, known.machine) == (stack["target"], stack["nodes"]["machine"])
+        assert (known.nodes.default_gang, known.nodes.slots_per_node, known.nodes.elastic) == (4, 8, False)
+        assert known.storage is not None
+        assert known.storage.path == "/bucket"
+        assert known.ray.token.get_secret_value() == ""
+        assert known.kubeconfig is None
+
+
+def test_other_settings_of_a_stack_do_not_replace_its_indexed_job() -> None:
+    mode = {"ray.mode": "indexed-job", "ray.entrypoint": "true", "nodes.max": 4, "ray.maxWorkers": 2}
+    others = {"nodes.max": 6, "nodes.maxRunHours": 24, "access.publicEndpoint": True, "protect": False}
+    others |= {"access.authorizedNetworks": ["203.0.113.7/32"]}
+    assert job_spec(args_of(GKE, mode)) == job_spec(args_of(GKE, mode | others))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from infra.catalog.pins import RAY
 from tools.kubernetes import images
 from tools.kubernetes.image_archive import File, Image, Layer, canonical, layer, write_archive
+from tools.setup import ROOT
 
 
 @pytest.fixture
@@ -108,3 +110,12 @@ def test_project_change_during_a_run_does_not_reach_later_nodes(tmp_path: Path) 
     code.write_text("after = 2\n")
     assert layer(files) == before
     assert layer(images.project(tmp_path)) != before
+
+
+def test_the_projects_image_has_what_its_dockerfile_copies() -> None:
+    places = {file.place for file in images.project(ROOT)}
+    dockerfile = (ROOT / "images" / "Dockerfile").read_text()
+    for folder in re.findall(r"^COPY --chown=ray (\w+) ", dockerfile, re.MULTILINE):
+        assert any(f"/site-packages/{folder}/" in place for place in places), folder
+    (command,) = [file for file in images.project(ROOT) if file.place.endswith("/bin/rdma-ray")]
+    assert json.dumps(command.text)[1:-1].replace('\\"', '"') in dockerfile
