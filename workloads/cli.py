@@ -82,6 +82,7 @@ app.command(
     "Exit codes: 0 valid, 1 it has problems, which are all printed.",
 )
 app.command("workloads.nccl.commands:bench", name="bench", help="Measure the network between the ranks.")
+app.command("workloads.image.commands:image", name="image", help="Build the container image of a stack.")
 app.command("workloads.train.commands:train", name="train", help="Train a model, with checkpoints.")
 
 

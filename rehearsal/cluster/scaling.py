@@ -3,8 +3,8 @@
 A stack requests whole nodes of 220 CPUs and 2,800 GiB. CPUs, memory and scratch space are reduced to this machine's
 limits. GPUs and NICs stay, since the nodes report them as resources without a device. A folder that only the cloud's
 storage driver can mount becomes a folder of this machine. Device claims are removed, since no node has their driver.
-Named durations may be shortened, and a job's entry point is informed that its nodes have no GPUs. Names, images, commands,
-environment, ports, probes, selectors, tolerations, accounts and security contexts stay.
+Named durations may be shortened, and a job's entry point is informed that its nodes have no GPUs. Names, images,
+commands, environment, ports, probes, selectors, tolerations, accounts and security contexts stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Images of real pods, without a registry: one of this environment, and images that only sleep.
 
-The environment's image has Python, Ray and torch as locked, and the command `rdma-ray`. Its files are listed here, or found by
-`ldd` and in the packages' lists. It is unpacked once per lock (`store`), and each node mounts the result read-only.
+The environment's image has Python, Ray and torch as locked, and the command `rdma-ray`. Its files are listed here, or
+found by `ldd` and in the packages' lists. It is unpacked once per lock (`store`), and each node mounts the result
+read-only.
 
     python -m tools.kubernetes.images FILE NAME…   # the same image as an archive, for another cluster
 """
