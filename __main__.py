@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi
 
-from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings, SettingsError
+from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings, SettingsError, warnings
 from infra.settings.load import load
 from infra.settings.problems import empty_passphrase
 
@@ -26,8 +26,11 @@ def main() -> None:
 def checked(settings: Settings) -> Settings:
     """Return the settings, if the engine may write a state with their secrets.
 
-    A preview writes none. In CI an undefined secret is an empty variable, also where no passphrase is in use.
+    A preview writes none. In CI an undefined secret is an empty variable, also where no passphrase is in use. Warnings
+    go to the engine's diagnostics.
     """
+    for warning in warnings(settings):
+        pulumi.log.warn(str(warning))
     empty = os.environ.get("PULUMI_CONFIG_PASSPHRASE") == ""
     if empty and settings.target != "local" and not pulumi.runtime.is_dry_run():
         raise SettingsError([empty_passphrase(pulumi.get_stack())], origin="The environment")

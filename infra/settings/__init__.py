@@ -6,9 +6,9 @@
 from infra.settings.cloud import CloudSettings
 from infra.settings.eks import EksSettings
 from infra.settings.gke import GkeSettings
-from infra.settings.load import Settings, from_stack_file, parse
+from infra.settings.load import Settings, from_stack_file, parse, warnings
 from infra.settings.local import LocalSettings
 from infra.settings.problems import Problem, SettingsError
 
 __all__ = ["CloudSettings", "EksSettings", "GkeSettings", "LocalSettings", "Problem", "Settings", "SettingsError"]
-__all__ += ["from_stack_file", "parse"]
+__all__ += ["from_stack_file", "parse", "warnings"]

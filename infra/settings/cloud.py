@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from infra.catalog.machines import CATALOG
-from infra.catalog.pins import RAY_IN
+from infra.catalog.pins import RAY_IN, WITHOUT
 from infra.settings.common import CloudAccess, CloudBudget, CloudNetwork, CloudNodes, CloudRay, CloudStorage
 from infra.settings.fields import KUBERAY, Flag, Section, Text
 from infra.settings.problems import CONTRACT, Finding, Found, rule
@@ -35,6 +35,9 @@ BLACKWELL_GPUS = ("B200", "B300", "GB200")
 BLACKWELL_CUDA = 128
 PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
+LIBRARIES = {"gke": "libnl, which gIB loads", "eks": "libfabric and aws-ofi-nccl, without which NCCL uses TCP"}
+"""What NCCL needs of an image for the fabric of a cloud."""
+OWN_IMAGE = "build this project's image by `rdma-ray image build --push`, which sets ray.image (docs/images.md)"
 LARGEST_OWNER = 8
 """Shortest prefix of an authorized network: our choice. No organization owns a larger one."""
 OWN_NETWORKS = 'your own networks, such as ["203.0.113.7/32"], or access.publicEndpoint to false'
@@ -188,6 +191,18 @@ class CloudSettings(Section):
             says = f"CUDA {cuda[1][:2]}.{cuda[1][2:]} has no code for {machine.gpu} GPUs: the first kernel would fail."
             yield Found(says, "use an image for CUDA 12.8 or later, such as a tag with -cu128")
 
+    @rule("ray.image", source=RAY_IMAGES, warning=True)
+    def image_has_no_torch(self) -> Finding:
+        if "torchrun" in _missing(self.ray.image):
+            says = f"This image has neither torch nor {LIBRARIES[self.target]}. Benchmarks and training fail on it, as "
+            yield Found(f"{says}does your own code unless it brings them.", OWN_IMAGE)
+
+    @rule("ray.image", "ray.entrypoint", source=RAY_IMAGES)
+    def entrypoint_is_not_in_the_image(self) -> Finding:
+        command = (self.ray.entrypoint or "").split()[:1]
+        if command and command[0] in _missing(self.ray.image):
+            yield Found(f"This image has no {command[0]}: the job would fail on nodes that are paid for.", OWN_IMAGE)
+
     @rule("ray.entrypoint", "ray.mode", source=CONTRACT)
     def entrypoint_without_job(self) -> Finding:
         if self.ray.mode == "cluster" and self.ray.entrypoint is not None:
@@ -259,6 +274,12 @@ def not_a_bucket(name: str, accepted: bool, words: str) -> Finding:
 
 def _tag(image: str) -> str:
     return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+
+
+def _missing(image: str) -> tuple[str, ...]:
+    """Return the commands that are known to be missing in an image."""
+    repository = image.partition("@")[0].removeprefix("index.").removeprefix("docker.io/")
+    return WITHOUT.get(repository.removesuffix(f":{_tag(image)}"), ())
 
 
 def _runs_torchrun(line: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,12 @@ Settings = LocalSettings | GkeSettings | EksSettings
 """A valid stack file: every setting has a value, and no two of them contradict each other."""
 
 MODELS: dict[str, type[Settings]] = {"local": LocalSettings, "gke": GkeSettings, "eks": EksSettings}
-RULES: dict[str, list[Rule]] = {target: rules_of(model) for target, model in MODELS.items()}
+RULES: dict[str, list[Rule]] = {
+    target: [rule for rule in rules_of(model) if not rule.warning] for target, model in MODELS.items()
+}
+WARNINGS: dict[str, list[Rule]] = {
+    target: [rule for rule in rules_of(model) if rule.warning] for target, model in MODELS.items()
+}
 NAME_LIMITS: dict[str, tuple[NameLimit, ...]] = {"gke": gke.NAME_LIMITS, "eks": eks.NAME_LIMITS}
 CONTRACTS: dict[str, Mapping[str, Setting]] = {target: settings_of(model) for target, model in MODELS.items()}
 PATHS = tuple(dict.fromkeys(path for target in ("gke", "eks", "local") for path in CONTRACTS[target]))
@@ -112,6 +118,18 @@ def from_stack_file(path: Path) -> Settings:
     """
     stack = path.name.removeprefix("Pulumi.").rpartition(".")[0] or None
     return parse(_without_ciphertext(_own(read_config(path))), stack=stack, origin=path.name)
+
+
+def warnings(settings: Settings) -> list[Problem]:
+    """Return what valid settings probably do not intend."""
+    found = []
+    for rule in WARNINGS[settings.target]:
+        if finding := rule.finding(settings):
+            attributes = [".".join(map(to_snake, path.split("."))) for path in rule.settings]
+            values = tuple(shown(attrgetter(path)(settings)) for path in attributes)
+            says, fix, source = finding
+            found.append(Problem(settings=rule.settings, values=values, says=says, fix=fix, source=source))
+    return found
 
 
 def _own(config: Mapping[Any, Any]) -> dict[str, Any]:

@@ -89,11 +89,15 @@ Finding = Iterator[Found]
 
 @dataclass(frozen=True)
 class Rule:
-    """A constraint between settings of a model: a function that yields at most one finding, and its source."""
+    """A constraint between settings of a model: a function that yields at most one finding, and its source.
+
+    What a `warning` finds is shown and accepted.
+    """
 
     settings: tuple[str, ...]
     source: str
     find: Callable[[Any], Finding]
+    warning: bool = False
 
     def finding(self, settings: Any) -> Found | None:
         """Return what the rule finds in these settings, with its source.
@@ -107,9 +111,9 @@ class Rule:
         return found and found._replace(source=found.source or self.source)
 
 
-def rule(*settings: str, source: str) -> Callable[[Callable[[Any], Finding]], Rule]:
+def rule(*settings: str, source: str, warning: bool = False) -> Callable[[Callable[[Any], Finding]], Rule]:
     """Make a model's method a rule about `settings`, the first of which is the one to change."""
-    return lambda find: Rule(settings, source, find)
+    return lambda find: Rule(settings, source, find, warning)
 
 
 def shown(value: object) -> str:

@@ -10,7 +10,7 @@ from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.scenario import RehearsalRequest, Scenario
 
-JOB = {"mode": "indexed-job", "entrypoint": "torchrun /app/train.py"}
+JOB = {"mode": "indexed-job", "entrypoint": "python /app/train.py"}
 
 
 def test_cluster_becomes_job_in_same_namespace(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_unknown_stack_lists_known_ones(clone: Clone) -> None:
 
 
 def test_missing_google_cloud_settings_are_reported_first(clone: Clone) -> None:
+    """A warning about a setting does not hide them."""
     (clone.path / "Pulumi.cloud.yaml").write_text(
         "config:\n  rdma-ray:target: gke\n  rdma-ray:location: us-central1-b\n"
         "  rdma-ray:nodes: {machine: a3-ultragpu-8g, max: 4}\n"
@@ -72,6 +73,8 @@ def test_missing_google_cloud_settings_are_reported_first(clone: Clone) -> None:
     said = " ".join(clone.pulumi("preview", stack="cloud", check=False).split())
     for words in ("gcp:project", "pulumi config set gcp:project YOUR-PROJECT-ID"):
         assert words in said
+    # Where it occurs, and again in the engine's summary.
+    assert said.count("This image has neither torch nor libnl") == 2
     assert "Traceback" not in said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from rich.table import Column, Table
 
 from infra.plan import Plan
 from infra.plan import plan as plan_of
-from infra.settings import LocalSettings, Settings, SettingsError, from_stack_file
+from infra.settings import LocalSettings, Settings, SettingsError, from_stack_file, warnings
 from workloads.client.view import Terminal, write_json
 from workloads.exits import WorkloadError
 from workloads.options import JsonFile, option
@@ -30,6 +31,8 @@ def plan(
 ) -> None:
     """Show the plan of a stack file, or print it as JSON. WorkloadError with every problem of the file."""
     found = plan_of(read_settings(file))
+    for warning in warnings(found.settings):
+        print(f"warning: {warning}\n", file=sys.stderr)
     if json_file != "-":
         _show_plan(found, Terminal())
     if json_file:
@@ -37,9 +40,10 @@ def plan(
 
 
 def _plan_as_json(plan: Plan) -> dict[str, Any]:
-    """Return {settings, fabric, ranges: [{name, range, room}], pod}; `pod` as in Kubernetes, null on local."""
+    """Return {warnings, settings, fabric, ranges: [{name, range, room}], pod}; `pod` as in Kubernetes, or null."""
     fabric, pod = plan.fabric, plan.pod
     return {
+        "warnings": [str(warning) for warning in warnings(plan.settings)],
         "settings": plan.settings.model_dump(mode="json", by_alias=True),
         "fabric": {
             "transport": fabric.transport,

@@ -105,8 +105,8 @@ def _plan(options: BuildOptions, text: str, file: Path, folder: Path) -> tuple[s
     repository = options.repository or ("" if own.startswith(PUBLIC) else own)
     if repository and not REPOSITORY.fullmatch(repository):
         raise WorkloadError(
-            f"--repository {repository}: write registry and path in lower case, without https:// and without a tag, such"
-            " as us-central1-docker.pkg.dev/PROJECT/REPOSITORY/ray-gke"
+            f"--repository {repository}: write registry and path in lower case, without https:// and without a tag,"
+            " such as us-central1-docker.pkg.dev/PROJECT/REPOSITORY/ray-gke"
         )
     if not repository and options.push:
         raise WorkloadError(

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.pins import RAY
-from infra.settings import eks, gke
+from infra.catalog.pins import AWS_RAY_TRAIN, RAY
+from infra.settings import CloudSettings, eks, gke, parse, warnings
 from infra.settings.cloud import NameLimit
 from infra.settings.load import RULES
+from infra.settings.problems import shown
 from tests.unit.settings.cases import CASES, Case
 from tests.unit.stacks import EKS, GKE, LOCAL, changed, problems_of
 
@@ -37,6 +38,28 @@ def test_one_rule_reports(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     target = case.stack["target"]
     monkeypatch.setitem(RULES, target, [rule for rule in RULES[target] if rule is not case.rule])
     assert (problems_of(changed(case.stack, case.bad)) == ()) is (case.rule is not None)
+
+
+@pytest.mark.parametrize(
+    ("stack", "image", "lacking"),
+    [
+        (GKE, f"rayproject/ray:{RAY}-py311-cu128", "libnl"),
+        (GKE, f"docker.io/rayproject/ray:{RAY}@sha256:{'0' * 64}", "libnl"),
+        (EKS, f"rayproject/ray:{RAY}", "aws-ofi-nccl"),
+        (EKS, AWS_RAY_TRAIN, None),
+        (GKE, f"rayproject/ray-llm:{RAY}", None),
+        (GKE, f"example.com/rayproject/ray:{RAY}", None),
+    ],
+)
+def test_image_without_torch_is_a_warning(stack: dict[str, Any], image: str, lacking: str | None) -> None:
+    settings = parse(changed(stack, {"ray.image": image}))
+    assert isinstance(settings, CloudSettings)
+    found = warnings(settings)
+    assert bool(found) is (lacking is not None)
+    for warning in found:
+        assert (warning.settings, warning.values) == (("ray.image",), (shown(image),))
+        assert f"neither torch nor {lacking}" in warning.says or f"and {lacking}" in warning.says
+        assert "rdma-ray image build --push" in warning.fix
 
 
 @pytest.mark.parametrize(
