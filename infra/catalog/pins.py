@@ -50,13 +50,6 @@ after multi-node training over EFA and under KubeRay (aws/deep-learning-containe
 RAY_IN: Mapping[str, str] = {AWS_RAY_TRAIN: "2.58.0"}
 """Ray version of the images whose tag does not name it, by full image name."""
 
-WITHOUT: Mapping[str, tuple[str, ...]] = {
-    RAY_IMAGE.partition(":")[0]: ("rdma-ray", "torchrun"),
-    AWS_RAY_TRAIN.partition(":")[0]: ("rdma-ray",),
-}
-"""Commands that images of others lack, whatever the tag, by repository (ray-project/ray: docker/base-deps; AWS'
-as above). Without torchrun there is no torch."""
-
 # KubeRay and Kueue
 
 KUBERAY = Chart("kuberay-operator", "1.6.2", "https://ray-project.github.io/kuberay-helm/", "quay.io/kuberay/operator")

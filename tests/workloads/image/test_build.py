@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.catalog.pins import OWN_TAG
+from infra.catalog.pins import OWN_TAG, RAY
 from infra.settings import from_stack_file
 from tests.workloads.conftest import ROOT
 from tests.workloads.image.fake_tool import DIGEST
@@ -192,7 +192,7 @@ def test_new_image_may_fix_the_stack_files_problem(bench: Bench) -> None:
     """The stack file with its old image is invalid: the build is the fix, and must not be refused for it."""
     bench.install("docker")
     file = bench.file("gke-dws")
-    file.write_text(file.read_text().replace(f"{GOOGLE}:{OWN_TAG}", "rayproject/ray:2.60.0-gpu"))
+    file.write_text(file.read_text().replace(f"{GOOGLE}:{OWN_TAG}", f"rayproject/ray:{RAY}-gpu"))
     assert bench.build("gke-dws", "--push", "--repository", GOOGLE) == Exit.OK
     assert image_of(file.read_text()) == f"{GOOGLE}@{DIGEST}"
 
