@@ -1,6 +1,7 @@
 """`rdma-ray`: command line for a stack that is up.
 
-Commands load on first use to keep help fast. A command's help is here, its options are where it is defined.
+Commands load on first use to keep help fast. A command's help is its docstring: a summary of one line in the
+imperative, what a user has to know, one example, and the exit codes (tests/workloads/client/test_help.py).
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from infra.terminal import printable
 from workloads.exits import Exit, WorkloadError
+from workloads.options import add
 
 
 def default_text(value: object) -> str | None:
@@ -19,71 +21,42 @@ def default_text(value: object) -> str | None:
     return None if value is None or value is False or value in ((), "") else str(value)
 
 
+CONNECT, RUN, WATCH, MEASURE = (
+    Group(title, sort_key=order)
+    for order, title in enumerate(("Set up and connect", "Run", "Watch", "Measure"), start=1)
+)
 app = App(
     name="rdma-ray",
-    help="Benchmark, train on and inspect the Ray cluster of a stack that is up.",
+    help="Connect to the Ray cluster of a stack, run jobs on it, watch it, and measure its network.\n\n"
+    "`rdma-ray COMMAND --help` shows a command's options, an example and its exit codes.",
     help_format="plaintext",  # keeps line breaks, and does not treat brackets as markup
     version_flags=(),
     # A flag has a negative form only if it defines one.
     default_parameter=Parameter(negative=(), show_default=default_text),
 )
-app.command(
-    "workloads.client.commands:status",
-    help="Show the cluster: its nodes, their CPUs and GPUs, and the jobs that run.",
+app["--help"].show = False
+
+add(app, "workloads.client.plan:plan", group=CONNECT)
+add(app, "workloads.image.commands:image", group=CONNECT)
+add(app, "workloads.client.commands:outputs", group=CONNECT)
+add(app, "workloads.client.commands_connect:dashboard", group=CONNECT)
+add(app, "workloads.client.commands_connect:kubeconfig", group=CONNECT)
+add(app, "workloads.run.commands:run", group=RUN)
+add(app, "workloads.train.commands:train", group=RUN)
+add(app, "workloads.client.commands:jobs", group=RUN, name="list")
+add(app, "workloads.client.commands:logs", group=RUN)
+add(app, "workloads.client.commands:attach", group=RUN)
+add(app, "workloads.client.commands:stop", group=RUN)
+add(app, "workloads.client.commands:status", group=WATCH)
+add(app, "workloads.nccl.commands:bench", group=MEASURE)
+app.register_install_completion_command(
+    group=CONNECT,
+    help="Install completion for bash, zsh or fish.\n\n"
+    "It completes commands, options, their values and the names of stacks. Install it\n"
+    "again after an update of this project.\n\n"
+    "Example: rdma-ray --install-completion\n"
+    "Exit codes: 0 installed, 1 the shell is unknown.",
 )
-app.command(
-    "workloads.client.commands:jobs", name="list", help="List the jobs that the cluster remembers, newest first."
-)
-app.command(
-    "workloads.run.commands:run",
-    help="Run your own command on the cluster, follow it, and exit with its code.\n\n"
-    "Without --nodes it runs once on the head, as a Ray driver. With --nodes it runs\n"
-    "once per rank, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.\n"
-    "torchrun runs on every node. Ctrl-C leaves the job running.\n\n"
-    "Example: rdma-ray run --nodes 2 --secret HF_TOKEN -- torchrun train.py --lr 1e-3\n\n"
-    "Exit codes: the command's; 1 also if it did not start, 130 if it was stopped.",
-)
-app.command(
-    "workloads.client.commands:logs",
-    help="Follow a job from its first line to its end, and exit with its code. Ctrl-C leaves the job running.\n\n"
-    "Example: rdma-ray logs run-20261123-110907-a1b2c3 --rank 3 --since 10m",
-)
-app.command(
-    "workloads.client.commands:attach",
-    help="Follow a job from now on to its end, and exit with its code. Ctrl-C leaves the job running.\n\n"
-    "Example: rdma-ray attach run-20261123-110907-a1b2c3 --all",
-)
-app.command(
-    "workloads.client.commands:stop",
-    help="Stop a job, and wait until it is stopped.\n\n"
-    "Its processes get SIGTERM, and SIGKILL after the --grace of its run. Exit codes:\n"
-    "0 stopped or over, 1 error.\n\n"
-    "Example: rdma-ray stop run-20261123-110907-a1b2c3",
-)
-app.command(
-    "workloads.client.commands:outputs",
-    help="Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked.",
-)
-app.command(
-    "workloads.client.commands_connect:dashboard",
-    help="Show Ray's dashboard: print its URL, and on a cloud keep a port-forward to it open until Ctrl-C.\n\n"
-    "Example: rdma-ray dashboard --stack gke --open\n\n"
-    "Exit codes: 0 closed by Ctrl-C (without a port-forward: at once), 1 no connection.",
-)
-app.command(
-    "workloads.client.commands_connect:kubeconfig",
-    help="Write the stack's kubeconfig to a file that only you can read, and print the line for your shell.\n\n"
-    'Example: eval "$(rdma-ray kubeconfig ~/gke.kubeconfig --stack gke)"\n\n'
-    "Exit codes: 0 written, 1 no kubeconfig, or the file has other content.",
-)
-app.command(
-    "workloads.client.plan:plan",
-    help="Validate a stack file and show what it becomes, without an engine or a cloud.\n\n"
-    "Exit codes: 0 valid, 1 it has problems, which are all printed.",
-)
-app.command("workloads.nccl.commands:bench", name="bench", help="Measure the network between the ranks.")
-app.command("workloads.image.commands:image", name="image", help="Build the container image of a stack.")
-app.command("workloads.train.commands:train", name="train", help="Train a model, with checkpoints.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,14 +80,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def json_to_stdout(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments, with `-` inserted after each `--json` that has no file. What follows `--` stays."""
-    end = list(arguments).index("--") if "--" in arguments else len(arguments)
-    arguments, found, rest = arguments[:end], [], arguments[end:]
-    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+    """Return the arguments, with `-` inserted after each `--json` that has no file; those after `--` as they are."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    found: list[str] = []
+    for argument, following in zip(own, [*own[1:], "--"], strict=True):
         found.append(argument)
         if argument == "--json" and following.startswith("-") and following != "-":
             found.append("-")
-    return [*found, *rest]
+    return [*found, *arguments[len(own) :]]
 
 
 def usage_error(error: CycloptsError) -> str:

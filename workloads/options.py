@@ -12,9 +12,17 @@ that the driver on the cluster reads. Shared options stay on the client; datacla
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+ROOT = Path(__file__).resolve().parents[1]
+"""Folder of `workloads`: of a clone, the root."""
 
 
 def option(*aliases: str, **parameter: Any) -> Any:
@@ -31,13 +39,45 @@ def option(*aliases: str, **parameter: Any) -> Any:
     return Parameter(alias=aliases, **parameter)
 
 
+def add(app: App, path: str, *, name: str | None = None, **keywords: Any) -> None:
+    """Register the command `module:function` or `module:app`, which is imported on first use, with its help.
+
+    The help is read from the source, because it takes seconds to import the modules of all commands.
+    """
+    module, _, attribute = path.partition(":")
+    app.command(path, name=name or attribute, help=_help_texts(module)[attribute], **keywords)
+
+
+@cache
+def _help_texts(module: str) -> dict[str, str]:
+    """Return the docstrings of a module's functions, and the help of its apps, by name."""
+    source = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+    found = {}
+    for node in ast.parse(source).body:
+        match node:
+            case ast.FunctionDef():
+                found[node.name] = ast.get_docstring(node) or ""
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id="App"), keywords=keywords)):
+                found[name] = next(ast.literal_eval(each.value) for each in keywords if each.arg == "help")
+    return found
+
+
 T = TypeVar("T")
 Flat = Annotated[T, option(name="*")]
 """Model whose fields are options of the command, without a prefix."""
 Hidden = Annotated[T, option(parse=False)]
 """Field of a request that is not an option: `--set` or the stack sets it."""
 
-Stack = Annotated[str | None, option("-s", help="Stack, as in `make up STACK=…`. [default: $STACK, else local]")]
+
+def stack_names(_context: object) -> list[str]:
+    """Return the names of the stack files, for completion by the shell."""
+    return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in ROOT.glob("Pulumi.*.yaml"))
+
+
+Stack = Annotated[
+    str | None,
+    option("-s", completer=stack_names, help="Stack, as in `make up STACK=…`. [default: $STACK, else local]"),
+]
 JsonFile = Annotated[
     str | None,
     option(

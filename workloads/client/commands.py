@@ -1,4 +1,4 @@
-"""Commands that start no job, such as `rdma-ray status`, `logs` and `stop`. Their help is in cli.py."""
+"""Commands that start no job: `rdma-ray status`, `list`, `logs`, `attach`, `stop`, `outputs`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ STOP_S = 60
 
 
 def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
-    """Show {cluster, ray, nodes: [{ip, role, cpus, gpus}] of live nodes, jobs: pending and running ones}."""
+    """Show the cluster's nodes and the jobs that run.
+
+    --json has {cluster, ray, nodes: [{ip, role, cpus, gpus}], jobs}: the live
+    nodes, and the jobs that are pending or running.
+
+    Example: rdma-ray status --stack gke
+    Exit codes: 0 shown, 1 error.
+    """
     with Connection(options) as connection:
         found = _status(connection.api)
     present(found, _show_status, {"schema": "rdma-ray/status/1", **found}, options.json_file)
@@ -53,7 +60,14 @@ def _status(api: Api) -> dict[str, Any]:
 
 
 def jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
-    """Show jobs: [{id, kind, name, status, exit_code, started, seconds}], newest first. Times in seconds."""
+    """List the jobs that the cluster remembers, newest first.
+
+    --json has {jobs: [{id, kind, name, status, exit_code, started, seconds}]}:
+    started in seconds since 1970.
+
+    Example: rdma-ray list --json
+    Exit codes: 0 listed, 1 error.
+    """
     with Connection(options) as connection:
         found = [row_of(job) for job in connection.api.jobs()]
     present(found, _show_jobs, {"schema": "rdma-ray/list/1", "jobs": found}, options.json_file)
@@ -68,7 +82,13 @@ def logs(
     no_follow: Annotated[bool, option(help="Show what is there, and do not wait for more.")] = False,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> int:
-    """Follow a job, show its result, and return its exit code."""
+    """Follow a job from its first line to its end, and show its result.
+
+    Ctrl-C leaves the job running.
+
+    Example: rdma-ray logs run-20261123-110907-a1b2c3 --rank 3 --since 10m
+    Exit codes: that of the job; 1 error, 130 Ctrl-C.
+    """
     if tail is not None and tail < 0:
         raise WorkloadError(f"--tail {tail}: write a number of lines, at least 0")
     with Connection(options) as stack:
@@ -96,7 +116,13 @@ def attach(
     tail: Annotated[int, option(help="Lines to show of those that are there already.")] = 10,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> int:
-    """Follow a job from now on, and return its exit code."""
+    """Follow a job from now on to its end.
+
+    Ctrl-C leaves the job running.
+
+    Example: rdma-ray attach run-20261123-110907-a1b2c3 --all
+    Exit codes: that of the job; 1 error, 130 Ctrl-C.
+    """
     return logs(job_id, lines=lines, tail=tail, options=options)
 
 
@@ -110,7 +136,13 @@ def stop(
     ] = None,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> None:
-    """Stop a job unless it is over."""
+    """Stop a job, and wait until it is stopped.
+
+    Its processes get SIGTERM, and SIGKILL after the --grace of its run.
+
+    Example: rdma-ray stop run-20261123-110907-a1b2c3
+    Exit codes: 0 stopped, or over already; 1 error.
+    """
     with Connection(options) as stack:
         api = stack.api
         job = before = api.job(job_id)
@@ -131,7 +163,13 @@ def _grace(job: Job) -> float:
 
 
 def outputs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
-    """Print the outputs as JSON, or write them to a file."""
+    """Print the stack's outputs as JSON.
+
+    What does not apply is null; secrets are masked.
+
+    Example: rdma-ray outputs --stack gke
+    Exit codes: 0 printed, 1 error.
+    """
     found = read_outputs(options).model_dump(mode="json", by_alias=True)
     write_json({"schema": "rdma-ray/outputs/1", **found}, options.json_file or "-")
 

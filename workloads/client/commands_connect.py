@@ -1,4 +1,4 @@
-"""`rdma-ray dashboard` and `rdma-ray kubeconfig`: access by a browser and by kubectl. Their help is in cli.py."""
+"""`rdma-ray dashboard` and `rdma-ray kubeconfig`: access by a browser and by kubectl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ def dashboard(
     show_token: Annotated[bool, option(help="Print Ray's token, which the dashboard asks for once.")] = False,
     options: Flat[StackOptions] = StackOptions(),
 ) -> int:
-    """Print the dashboard's URL, and keep the port-forward to it open until Ctrl-C."""
+    """Print the URL of Ray's dashboard, and keep it open.
+
+    On a cloud, a port-forward to it lasts until Ctrl-C.
+
+    Example: rdma-ray dashboard --stack gke --open
+    Exit codes: 0 closed by Ctrl-C (without a port-forward: at once), 1 no connection.
+    """
     with Connection(options) as stack:
         stack.api.version()
         forward = stack.forward
@@ -64,7 +70,13 @@ def kubeconfig(
     force: Annotated[bool, option(help="Replace a file with other content.")] = False,
     options: Flat[StackOptions] = StackOptions(),
 ) -> None:
-    """Write the stack's kubeconfig for the user alone, and print the line that makes kubectl use it."""
+    """Write the stack's kubeconfig to a private file.
+
+    It prints the line that makes your shell's kubectl use it.
+
+    Example: rdma-ray kubeconfig ~/gke.kubeconfig --stack gke
+    Exit codes: 0 written, 1 no kubeconfig, or the file has other content.
+    """
     outputs = read_outputs(options)
     if outputs.kubeconfig is None:
         raise WorkloadError(f"a stack of target {outputs.target} has no Kubernetes, so no kubeconfig")

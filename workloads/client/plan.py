@@ -1,4 +1,4 @@
-"""`rdma-ray plan`: what a stack file becomes. Its help is in cli.py; only commands that read stack files load this."""
+"""`rdma-ray plan`: what a stack file becomes. Only commands that read stack files load this."""
 
 from __future__ import annotations
 
@@ -29,7 +29,14 @@ def read_settings(file: Path) -> Settings:
 def plan(
     file: Annotated[Path, option(help="A Pulumi.<stack>.yaml.", metavar="FILE")], /, *, json_file: JsonFile = None
 ) -> None:
-    """Show the plan of a stack file, or print it as JSON. WorkloadError with every problem of the file."""
+    """Validate a stack file, and show what it becomes.
+
+    Without an engine and without a cloud: machine, address ranges, fabric, and
+    the variables of a GPU pod with their reasons.
+
+    Example: rdma-ray plan Pulumi.gke.yaml
+    Exit codes: 0 valid, 1 it has problems, which are all printed.
+    """
     found = plan_of(read_settings(file))
     for warning in warnings(found.settings):
         print(f"warning: {warning}\n", file=sys.stderr)

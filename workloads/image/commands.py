@@ -55,8 +55,9 @@ class BuildOptions:
 
 @image.command
 def build(*, options: Flat[BuildOptions] = BuildOptions()) -> None:
-    """Build the image for a stack's cloud: Ray, torch, the fabric's libraries and this project's workloads.
+    """Build the image for a stack's cloud, push it, and pin its digest.
 
+    It has Ray, torch, the fabric's libraries and this project's workloads.
     With --push, ray.image in the stack file becomes the pushed image by its
     digest. Nothing else in the file changes, and nothing changes if a step fails.
 

@@ -28,16 +28,11 @@ from workloads.nccl.judge.verdict import judge_texts, verdict_of
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.page import compare
 from workloads.nccl.result import Result
-from workloads.options import Flat, JobOptions, JsonFile, option
+from workloads.options import Flat, JobOptions, JsonFile, add, option
 from workloads.results import write_file
 
 bench = App(name="bench", help="Measure the network between the ranks.")
-bench.command(
-    "workloads.nccl.job:bench_job",
-    name="job",
-    help="Print nccl-tests as a Kubernetes Job without Ray, for `kubectl apply -f -`.\n\n"
-    "Nothing is sent anywhere. The next steps go to stderr. Exit codes: 0 printed,\n1 it cannot run on this stack.",
-)
+add(bench, "workloads.nccl.job:bench_job", name="job")
 
 
 @bench.command(name="nccl")
@@ -52,12 +47,13 @@ def bench_nccl(
     ] = None,
     job: Flat[JobOptions] = JobOptions(),
 ) -> int:
-    """Measure collectives and point to point between the cluster's ranks, verify the data, and judge the result.
+    """Measure collectives and pairs of ranks, verify the data, and judge the result.
 
     NCCL with one rank per GPU, or gloo with one rank per CPU. A run on machines
     with RDMA NICs is checked against NCCL's log and published bandwidths (see
     `rdma-ray bench judge`); without NICs only the data counts.
 
+    Example: rdma-ray bench nccl --preset acceptance --json result.json
     Exit codes: 0 pass, 1 error, 2 below the floor or no baseline, 3 wrong data,
     4 no answer within --timeout, 5 something else was measured (sockets, no
     GPUDirect RDMA, a NIC missing, one host).
@@ -69,11 +65,14 @@ def bench_nccl(
 
 @bench.command(name="multigpu")
 def bench_multigpu(*, options: Flat[MultiGpuOptions] = MultiGpuOptions(), job: Flat[JobOptions] = JobOptions()) -> int:
-    """Check ray.util.collective on several GPUs in each of several workers: 24 everywhere on 2 nodes of 8.
+    """Check ray.util.collective with several GPUs in each of several workers.
 
     Tensors hold ones on even devices and twos on odd devices; every element of
-    the sum is checked. Exit codes: 0 right, 1 error, 3 wrong data, 4 no answer
-    within --timeout, 5 a node with GPUs cannot use NCCL (no CuPy).
+    the sum is checked: 24 on 2 nodes of 8 GPUs.
+
+    Example: rdma-ray bench multigpu --nodes 2
+    Exit codes: 0 right, 1 error, 3 wrong data, 4 no answer within --timeout, 5 a
+    node with GPUs cannot use NCCL (no CuPy).
     """
     with Connection(job) as stack:
         return run_job(stack, "multigpu", options.resolve(stack.outputs).to_json(), job)
@@ -86,8 +85,12 @@ def bench_hunt(
     out: Annotated[Path | None, Parameter(metavar="DIR", help="Folder for the heat map: CSV, text and SVG.")] = None,
     job: Flat[JobOptions] = JobOptions(),
 ) -> int:
-    """Find the slow node or NIC: groups or pairs side by side, suspects with two known-good partners, rail by rail.
+    """Find the slow node or NIC.
 
+    Groups or pairs run side by side, and suspects with two known-good partners,
+    rail by rail.
+
+    Example: rdma-ray bench hunt --out hunt
     Exit codes: 0 no unit is accused, 1 error, 2 something is slow, 3 wrong data,
     4 no answer within --timeout, 5 a unit or the whole fleet does not use the
     fabric (sockets, no GPUDirect RDMA, a NIC missing), or nothing shows its path.
@@ -119,6 +122,7 @@ def bench_judge(
     Without evidence in NCCL's log, without checked data and without a published
     figure nothing passes, unless --no-log, --no-check or --no-floor allows it.
 
+    Example: rdma-ray bench judge --machine a3-ultragpu-8g --nodes 2 --results out --log log
     Exit codes: 0 pass, 1 usage or unreadable, 2 below the floor or no baseline,
     3 wrong data, 4 hang or time-out, 5 not what was requested (sockets, no
     GPUDirect RDMA, a NIC missing, one host, too few ranks, no evidence). If
@@ -139,7 +143,11 @@ def bench_judge(
 
 @bench.command(name="floors")
 def bench_floors(*, machine: Annotated[str | None, option(help="Show this machine type only.")] = None) -> None:
-    """Show the published bandwidths that the judge uses, with their sources."""
+    """Show the published bandwidths that the judge uses, with their sources.
+
+    Example: rdma-ray bench floors --machine a3-ultragpu-8g
+    Exit codes: 0 shown, 1 no such machine type.
+    """
     view.show_floors(list(CATALOG.values()) if machine is None else [machine_named(machine)], Terminal())
 
 
@@ -157,6 +165,7 @@ def bench_report(
 ) -> None:
     """Write a result as a self-contained HTML page: verdict, plots, evidence.
 
+    Example: rdma-ray bench report result.json --png result.png
     Exit codes: 0 written, whatever the verdict; 1 not readable or not writable.
     """
     from workloads.nccl.page.page import page
@@ -198,6 +207,7 @@ def bench_compare(
     mean. Both are printed. Two rows match if their operation, variant, mode,
     type and size are equal.
 
+    Example: rdma-ray bench compare before.json after.json --threshold 3
     Exit codes: 0 none slower, 1 not readable or not comparable, 2 a row slower
     than allowed or missing in B, 3 wrong data in either.
     """

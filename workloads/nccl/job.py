@@ -59,7 +59,13 @@ def bench_job(
     ssh_key: Annotated[bool, option(help="Print only the Secret with a new key pair for the pods' sshd.")] = False,
     stack: Stack = None,
 ) -> None:
-    """Print the Job to stdout, and the next steps to stderr. The help is in commands.py."""
+    """Print nccl-tests as a Kubernetes Job without Ray, for `kubectl apply -f -`.
+
+    Nothing is sent anywhere. The next steps go to stderr.
+
+    Example: rdma-ray bench job Pulumi.gke.yaml
+    Exit codes: 0 printed, 1 it cannot run on this stack.
+    """
     if file is not None and stack is not None:
         raise WorkloadError(f"--stack {stack}: {file} names a stack already; pass one of the two")
     settings = read_settings(file or PROJECT / f"Pulumi.{name_of(stack)}.yaml")

@@ -1,4 +1,4 @@
-"""`rdma-ray run`: the user's own command on the cluster. Its help is in cli.py."""
+"""`rdma-ray run`: the user's own command on the cluster."""
 
 from __future__ import annotations
 
@@ -151,7 +151,16 @@ def run(
     code: Flat[CodeOptions] = CodeOptions(),
     result: Flat[ResultOptions] = ResultOptions(),
 ) -> int:
-    """Run a command on the cluster, and return its exit code."""
+    """Run your own command on the cluster, and follow it.
+
+    Without --nodes it runs once on the head, as a Ray driver. With --nodes it runs
+    once per rank, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
+    torchrun runs on every node. Ctrl-C leaves the job running.
+
+    Example: rdma-ray run --nodes 2 --secret HF_TOKEN -- torchrun train.py --lr 1e-3
+    Exit codes: that of the command; 1 also if it did not start, 130 if it was
+    stopped.
+    """
     with Connection(result) as stack:
         plan = Plan.of(command, options, code, stack.outputs)
         entry_point = plan.entry_point(stack.outputs)

@@ -29,10 +29,11 @@ Out = Annotated[Path | None, Parameter(metavar="DIR", help="Write result.json an
 def digits(
     *, options: Flat[DigitsOptions] = DigitsOptions(), out: Out = None, job: Flat[JobOptions] = JobOptions()
 ) -> int:
-    """Train a small ConvNet on 1797 handwritten digits, data parallel over all workers.
+    """Train a small ConvNet on 1797 handwritten digits, data parallel.
 
     It writes a checkpoint after every epoch and keeps the last two.
 
+    Example: rdma-ray train digits --epochs 5 --json result.json
     Exit codes: 0 as accurate as requested, 1 error, 2 less accurate, or stopped
     before its end.
     """
@@ -44,10 +45,11 @@ def digits(
 def convnext(
     *, options: Flat[ConvNeXtOptions] = ConvNeXtOptions(), out: Out = None, job: Flat[JobOptions] = JobOptions()
 ) -> int:
-    """Train ConvNeXt, data parallel over all workers, and measure its speed and where its time goes.
+    """Train ConvNeXt, data parallel, and measure its speed and where its time goes.
 
     Without GPUs, a tiny variant runs on gloo in seconds.
 
+    Example: rdma-ray train convnext --steps 200 --out report
     Exit codes: 0 trained to the end, 1 error, 2 stopped before its end (continue
     by --resume) or less accurate than --min-accuracy, 3 gradients that differ
     between ranks.
@@ -76,8 +78,11 @@ def train_report(
     out: Out = None,
     svg: Annotated[Path | None, Parameter(metavar="FILE", help="Also write the picture as SVG.")] = None,
 ) -> None:
-    """Show a result again and write its picture, with the time before its start from Kubernetes' objects.
+    """Show a result again and write its picture.
 
+    With Kubernetes' objects it includes the time before the run.
+
+    Example: rdma-ray train report result.json --out report
     Exit codes: 0 shown, whatever the result; 1 unreadable, or it cannot be written.
     """
     from workloads.train.plot import picture, write_report
