@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def open_store(address: str, timeout_s: float) -> TCPStore:
     """Open a store on a free port of this address only."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = socket.create_server((address, 0))
     # The store takes over the open socket, so no other process can take the port in between.
@@ -36,7 +36,7 @@ def open_store(address: str, timeout_s: float) -> TCPStore:
 
 def connect(address: str, port: int, timeout_s: float) -> TCPStore:
     """Connect to the store that rank 0 has opened."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=timeout_s))
 

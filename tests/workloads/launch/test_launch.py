@@ -81,7 +81,7 @@ def test_torchrun_gets_the_options_that_its_version_has(monkeypatch: pytest.Monk
         ("", "/bin/numactl", []),
     ):
         monkeypatch.setattr(plan, "torchrun_source", lambda text=source: text)
-        monkeypatch.setattr(plan.shutil, "which", lambda _, path=numactl: path)
+        monkeypatch.setattr("workloads.launch.plan.shutil.which", lambda _, path=numactl: path)
         assert torchrun_options(SHARE) == [*fixed, *more]
 
 

@@ -258,7 +258,7 @@ def gather(references: Sequence[Any], emit: Callable[..., None] | None = None) -
     or its failure.
     """
     try:
-        answered, _ = ray.wait(references, num_returns=len(references), timeout=ANSWER_S)
+        answered, _ = ray.wait(list(references), num_returns=len(references), timeout=ANSWER_S)
     except RayError as error:
         return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {last_line(error)}"])
     found: dict[int, Collected] = {}

@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 
 def toy() -> None:
@@ -34,9 +35,9 @@ def train() -> None:
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
     def loop() -> int:
-        return ray.train.get_context().get_world_size()
+        return int(ray.train.get_context().get_world_size())
 
-    result = DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=2)).fit()
+    result: Any = DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=2)).fit()
     print(f"{result.return_value} workers, the secret has {len(os.environ['WANDB_API_KEY'])} characters")
 
 
