@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,24 @@ from tests.workloads.nccl.broken_fleet import NICS, nccl_log
 from tests.workloads.nccl.hunt_simulator import Fabric, Fault, play, search_options
 from workloads.exits import Exit
 from workloads.nccl.evidence.facts import Counter, Evidence, Nic, RankEvidence
+from workloads.nccl.evidence.gpu import Gpu, GpuReading
 from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Accused, Answer, Probe, Rail, Round, Unit, Verdict, conclude
+from workloads.nccl.hunt.result import Fault as FaultName
 from workloads.nccl.hunt.transport import judged, with_logged_nics
 from workloads.nccl.kinds import Place
 
 OPTIONS = HuntOptions(nodes=4, per_node=1, transport="gib", nics=NICS)
+HEALTHY = Gpu(
+    pci="0000:1b:00.0",
+    uuid=None,
+    seconds=60,
+    before=GpuReading(ecc_uncorrected=0),
+    after=GpuReading(ecc_uncorrected=0),
+    limited_s={},
+    xids=[],
+)
 TESTED = [Probe("pair", (0, 1), "pairs", failed=False), Probe("pair", (2, 3), "pairs", failed=False)]
 
 
@@ -120,6 +132,26 @@ def test_nic_counters_are_remarks_and_evidence_against_an_accused_unit() -> None
     assert "link_downed 3" in found.findings[0].text
     assert [(one.unit, one.fault, one.evidence) for one in found.accused] == [(2, "slow", ["node-2: mlx5_1 is DOWN"])]
     assert code == Exit.BELOW
+
+
+@pytest.mark.parametrize(("fault", "expected"), [(None, "gpu"), ("slow", "gpu"), ("burn", "gpu"), ("hang", "gpu")])
+@pytest.mark.parametrize("errors", [{"xids": [79]}, {"after": GpuReading(ecc_uncorrected=2)}], ids=["xid", "memory"])
+def test_gpu_with_errors_accuses_its_unit(errors: dict[str, Any], fault: FaultName | None, expected: FaultName) -> None:
+    """Code 5, as `bench nccl` ends with: a unit whose figures are fine must not pass with a broken GPU."""
+    bad = rank(2).model_copy(update={"gpus": [HEALTHY.model_copy(update=errors)]})
+    accused = [] if fault is None else [Accused.of(2, fault, [])]
+    found, code = outcome(rank(0), rank(1), bad, rank(3), verdict=Verdict(tests=TESTED, accused=accused))
+    assert [(one.unit, one.fault, one.severity) for one in found.accused] == [(2, expected, "isolate")]
+    assert "node-2: GPU 0000:1b:00.0" in found.accused[0].evidence[0]
+    assert "dcgmi" in found.accused[0].on(units(4)[2]).action
+    assert (found.findings, code) == ([], Exit.NOT_AS_ASKED)
+    assert conclude(found, units(4))[1].startswith("node-2 has a GPU with errors")
+
+
+def test_xid_of_an_application_is_a_remark() -> None:
+    crashed = rank(2).model_copy(update={"gpus": [HEALTHY.model_copy(update={"xids": [31]})]})
+    found, code = outcome(rank(0), rank(1), crashed, rank(3))
+    assert ([one.kind for one in found.findings], found.accused, code) == (["node"], [], Exit.OK)
 
 
 @pytest.mark.parametrize(

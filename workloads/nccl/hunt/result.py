@@ -36,7 +36,7 @@ Severity = Literal["isolate", "drain"]
 FindingKind = Literal["undecided", "fabric", "intermittent", "fleet", "unjudged", "transport", "node"]
 REMARKS: tuple[FindingKind, ...] = ("intermittent", "node")
 """Findings that leave a hunt clean."""
-Fault = Literal["slow", "unsteady", "hang", "wrong", "error", "burn", "intra", "transport"]
+Fault = Literal["slow", "unsteady", "hang", "wrong", "error", "burn", "intra", "transport", "gpu"]
 FAULTS: dict[Fault, str] = {
     "slow": "slow on the network",
     "unsteady": "slow on the network from time to time",
@@ -46,7 +46,10 @@ FAULTS: dict[Fault, str] = {
     "burn": "computes too slowly",
     "intra": "slow among its own ranks",
     "transport": "does not use the fabric as the other units do",
+    "gpu": "has a GPU with errors",
 }
+ISOLATED: tuple[Fault, ...] = ("wrong", "hang", "error", "gpu")
+"""Faults with which no job may use a unit, however fast it is."""
 
 Figure = Annotated[float, PlainSerializer(lambda value: float(f"{value:.6g}"))]
 Share = Annotated[float, PlainSerializer(lambda value: round(value, 4))]
@@ -158,7 +161,7 @@ class Accused:
     """An accused unit. `tests` are the numbers of the failed tests against it, `partners` the other units in them.
 
     `rails` are those that are slow alone (None: not tested), `nics` all candidates for them. `evidence` is what NCCL's
-    log and the node's NICs show against it. `name`, `nics` and `action` are empty until `on`.
+    log, the node's NICs and its GPUs show against it. `name`, `nics` and `action` are empty until `on`.
     """
 
     unit: int
@@ -179,7 +182,7 @@ class Accused:
         """Accuse a unit with these failed tests as the evidence."""
         shares = [test.share for test in failed if test.share is not None]
         share = median(shares) if shares else None
-        isolate = fault in ("wrong", "hang", "error") or (share is not None and share < ISOLATE_BELOW)
+        isolate = fault in ISOLATED or (share is not None and share < ISOLATE_BELOW)
         return cls(
             unit=unit,
             fault=fault,
@@ -191,9 +194,10 @@ class Accused:
         )
 
     def with_evidence(self, texts: Sequence[str], fault: Fault | None = None) -> Accused:
-        """Return a copy with what NCCL's log or the node's NICs show of this unit, and the fault that this makes it."""
+        """Return a copy with what NCCL's log or the node shows of this unit, and the fault that this makes it."""
         fault = fault or self.fault
-        return replace(self, fault=fault, text=FAULTS[fault], evidence=[*self.evidence, *texts])
+        severity: Severity = "isolate" if fault in ISOLATED else self.severity
+        return replace(self, fault=fault, severity=severity, text=FAULTS[fault], evidence=[*self.evidence, *texts])
 
     def on(self, unit: Unit) -> Accused:
         """Return a copy with the unit's name, its slow NICs, and the next step for the operator of the cluster."""
@@ -204,6 +208,8 @@ class Accused:
                 then = "check NVLink (nvidia-smi nvlink -s) and the PCIe topology (nvidia-smi topo -m), then replace it"
             case "transport":
                 then = "check its NICs (rdma link), and NCCL's plugin and the NICs in its pod, then replace it"
+            case "gpu":
+                then = "run NVIDIA's diagnostics on it (dcgmi diag -r 3), then reset the GPU or replace the node"
             case _ if self.rails:
                 named = ", ".join(unit.rails[rail].named(rail) for rail in self.rails)
                 then = f"check link, cable and error counters of {named}, then replace the node"
@@ -223,7 +229,7 @@ class Finding(Part):
     undecided: one of `units`, and too few known-good partners to decide which. fabric: slow only while other tests run,
     or only on the path between two units. intermittent: failed once and not again. fleet: all of it below the floor.
     unjudged: nothing to compare with. transport: all units do not use the fabric as requested, or nothing shows what
-    `units` use. node: what a node's NICs counted, which explains no failure.
+    `units` use. node: what a node's NICs and GPUs counted, which explains no failure.
     """
 
     kind: FindingKind
@@ -270,7 +276,7 @@ def fields_of(verdict: Verdict, units: Sequence[Unit]) -> dict[str, Any]:
 
 def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:
     """Return exit code and reason. The most severe fault decides, in the judge's order: wrong data, another path than
-    the fabric, a hang, slow units.
+    the fabric or a GPU with errors, a hang, slow units.
     """
     cost = f"{verdict.network_tests} tests in {verdict.rounds} rounds"
     if verdict.clean:
@@ -292,6 +298,12 @@ def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:
             faults.add("transport")
         if finding.kind == "undecided":
             faults.update(verdict.tests[number].broken for number in finding.tests)
-    order = (("wrong", Exit.WRONG_DATA), ("transport", Exit.NOT_AS_ASKED), ("hang", Exit.HANG), ("error", Exit.HANG))
+    order = (
+        ("wrong", Exit.WRONG_DATA),
+        ("transport", Exit.NOT_AS_ASKED),
+        ("gpu", Exit.NOT_AS_ASKED),
+        ("hang", Exit.HANG),
+        ("error", Exit.HANG),
+    )
     code = next((code for fault, code in order if fault in faults), Exit.BELOW)
     return code, f"{'; '.join(parts)} ({cost})"

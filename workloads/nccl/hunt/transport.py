@@ -1,4 +1,4 @@
-"""Judge what carried a hunt's tests by the evidence of each unit. Pure.
+"""Judge what carried a hunt's tests, and the health of the GPUs, by the evidence of each unit. Pure.
 
 A fleet that is slow everywhere has no slow unit: only NCCL's log shows that it uses sockets. Judged where the stack's
 machine has a transport of its own and several nodes take part.
@@ -19,6 +19,8 @@ WRONG_PATH = ("socket-transport", "other-plugin", "other-provider", "no-gdrdma",
 UNKNOWN_PATH = ("no-log", "empty-log", "no-plugin", "no-channel")
 SYMPTOMS = ("slow", "unsteady", "hang", "error")
 """Faults that a wrong path explains: a node on sockets also breaks the tests with nodes that are not."""
+UNEXPLAINED = ("wrong", "transport")
+"""Faults that a GPU's errors do not explain."""
 DISPUTES = ("undecided", "fabric", "intermittent")
 """Findings that a dead unit explains."""
 JOINED = "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU, and names it after the first
@@ -70,8 +72,12 @@ def _judge_path(
             one = accused.get(unit) or Accused.of(unit, "transport", [])
             accused[unit] = one.with_evidence(own, "transport" if one.fault in SYMPTOMS else one.fault)
     for unit, part in parts.items():
-        remarks = [one.text for one in node_problems(part)]
-        if remarks and unit in accused:
+        found_there = list(node_problems(part))
+        remarks = [one.text for one in found_there]
+        if any(one.code for one in found_there):
+            one = accused.get(unit) or Accused.of(unit, "gpu", [])
+            accused[unit] = one.with_evidence(remarks, one.fault if one.fault in UNEXPLAINED else "gpu")
+        elif remarks and unit in accused:
             accused[unit] = accused[unit].with_evidence(remarks)
         elif remarks:
             findings.append(Finding(kind="node", units=[unit], tests=[], text="; ".join(remarks)))
