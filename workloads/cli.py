@@ -48,6 +48,9 @@ add(app, "workloads.client.commands:logs", group=RUN)
 add(app, "workloads.client.commands:attach", group=RUN)
 add(app, "workloads.client.commands:stop", group=RUN)
 add(app, "workloads.client.commands:status", group=WATCH)
+add(app, "workloads.monitor.commands:top", group=WATCH)
+add(app, "workloads.doctor.commands:doctor", group=WATCH)
+add(app, "workloads.doctor.commands:inspect", group=WATCH)
 add(app, "workloads.nccl.commands:bench", group=MEASURE)
 app.register_install_completion_command(
     group=CONNECT,

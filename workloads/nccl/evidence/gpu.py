@@ -181,6 +181,16 @@ class GpuWatch:
         self.missing = list(dict.fromkeys(self.missing))
         return found
 
+    def read_all(self) -> dict[str, GpuReading]:
+        """Return the state of every GPU of this node, by UUID; empty without NVIDIA's driver."""
+        return self._try("all of it", self._read_all) or {}
+
+    def _read_all(self) -> dict[str, GpuReading]:
+        nvml = self.nvml = self.bindings()
+        nvml.nvmlInit()
+        gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return {nvml.nvmlDeviceGetUUID(gpu): self._reading(gpu) for gpu in gpus}
+
     def _start(self) -> None:
         addresses = [address(one) for one in self.properties()]
         if not addresses:

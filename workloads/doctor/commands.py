@@ -1,0 +1,75 @@
+"""`rdma-ray doctor` and `rdma-ray inspect`. Their help is in cli.py."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+
+from infra.terminal import printable
+from workloads.client.connection import Connection
+from workloads.client.stack import PROJECT, name_of
+from workloads.client.view import present, say
+from workloads.doctor.bundle import bundle_of, report, write
+from workloads.doctor.diagnosis import Diagnosis, diagnose
+from workloads.doctor.state import Collector
+from workloads.exits import WorkloadError
+from workloads.options import Flat, ResultOptions, StackOptions, option
+
+
+def doctor(*, options: Flat[ResultOptions] = ResultOptions()) -> int:
+    """Show what is wrong, and nothing if nothing is."""
+    with Connection(options) as stack:
+        state = Collector(stack, _progress).collect()
+    found = diagnose(state)
+    _progress("")
+    present(found, _show, found.model_dump(mode="json", by_alias=True), options.json_file)
+    return found.exit_code
+
+
+def inspect(
+    *,
+    out: Annotated[
+        Path | None, option(metavar="FILE", help="The bundle. [default: rdma-ray-inspect-CLUSTER-TIME.tar.gz]")
+    ] = None,
+    options: Flat[StackOptions] = StackOptions(),
+) -> None:
+    """Write the bundle, and print its path."""
+    if out is not None and not out.absolute().parent.is_dir():
+        raise WorkloadError(f"--out {out}: there is no folder {out.absolute().parent}")
+    with Connection(options) as stack:
+        collector = Collector(stack, _progress)
+        state = collector.collect()
+        found = diagnose(state)
+        _progress("reading logs")
+        bundle = bundle_of(stack, collector, state, found, stack_file(options))
+    name = f"rdma-ray-inspect-{state.outputs.ray.cluster}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(state.time))}"
+    path = out or Path(f"{name}.tar.gz")
+    write(path, bundle.packed(name, state.time))
+    _progress("")
+    counts = f"{len(found.findings)} findings, {len(bundle.files)} files"
+    print(printable(f"{path}: {counts}; README.txt in it is the summary"), file=sys.stderr)
+    print(path)
+
+
+def stack_file(options: StackOptions) -> Path | None:
+    """Return the stack file of these options; None if there is none, or if the outputs come from a file."""
+    file = PROJECT / f"Pulumi.{name_of(options.stack)}.yaml"
+    return file if options.outputs_file is None and file.is_file() else None
+
+
+def _show(found: Diagnosis, console: Console) -> None:
+    for line in report(found):
+        style = {"E": "bold red", "W": "yellow"}.get(line[:1])
+        say(console, line, style)
+    for name, reason in found.skipped.items():
+        print(printable(f"not checked: {name}: {reason.splitlines()[0]}"), file=sys.stderr)
+
+
+def _progress(line: str) -> None:
+    """Show what is being read, on a terminal only, in one line that the next one replaces."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}{' …' if line else ''}", end="", file=sys.stderr, flush=True)

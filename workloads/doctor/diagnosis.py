@@ -1,0 +1,102 @@
+"""Diagnosis of a recorded state by all checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from pydantic import ConfigDict
+
+from workloads.doctor import machines, nodes, pods, ray, workload
+from workloads.doctor.check import Check, Severity
+from workloads.doctor.state import UNREADABLE, State
+from workloads.exits import Exit, last_line
+from workloads.results import Part, Time
+
+MODULES = (machines, pods, workload, ray, nodes)
+CHECKS = tuple(
+    each
+    for module in MODULES
+    for each in vars(module).values()
+    if isinstance(each, Check) and each.function.__module__ == module.__name__
+)
+"""All checks: causes come before what follows from them."""
+
+
+class Finding(Part):
+    """A problem with the name of its check, and its cure."""
+
+    check: str
+    severity: Severity
+    where: str
+    cause: str
+    cure: str
+    evidence: str
+
+
+class Diagnosis(Part):
+    """Result of all checks.
+
+    `passed` found nothing. `skipped` could not run, because what they need could not be read: not a pass. `absent` do
+    not apply to this stack or to its state.
+    """
+
+    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
+    SCHEMA: ClassVar[str] = "rdma-ray/doctor/1"
+
+    schema_: str = SCHEMA
+    time: Time
+    cluster: str
+    target: str
+    exit_code: int
+    findings: list[Finding]
+    passed: list[str]
+    skipped: dict[str, str]
+    absent: dict[str, str]
+
+
+def diagnose(state: State, checks: Iterable[Check] = CHECKS) -> Diagnosis:
+    """Run the checks on a state. Exit code 2: there are findings; 1: none, and a check could not run."""
+    findings: list[Finding] = []
+    passed: list[str] = []
+    skipped: dict[str, str] = {}
+    absent: dict[str, str] = {}
+    for one in checks:
+        unknown, missing = state.lacks(one.needs)
+        if missing:
+            absent[one.name] = next(iter(missing.values()))
+        elif unknown:
+            part, reason = next(iter(unknown.items()))
+            skipped[one.name] = f"{part}: {reason}"
+        else:
+            try:
+                found = list(_findings(one, state))
+            except UNREADABLE as error:
+                skipped[one.name] = f"the state is not as expected ({type(error).__name__}: {last_line(error)})"
+                continue
+            findings += found
+            passed += [] if found else [one.name]
+    code = Exit.BELOW if findings else Exit.ERROR if skipped else Exit.OK
+    findings.sort(key=lambda finding: finding.severity)
+    return Diagnosis(
+        time=state.time,
+        cluster=state.outputs.ray.cluster,
+        target=state.outputs.target,
+        exit_code=code,
+        findings=findings,
+        passed=passed,
+        skipped=skipped,
+        absent=absent,
+    )
+
+
+def _findings(one: Check, state: State) -> Iterator[Finding]:
+    for problem in one.function(state):
+        yield Finding(
+            check=one.name,
+            severity=problem.severity,
+            where=problem.where,
+            cause=problem.cause,
+            cure=problem.cure or one.cure,
+            evidence=problem.evidence,
+        )

@@ -1,0 +1,212 @@
+"""Probe of every Ray node, as a Ray job: one task without CPUs or GPUs per node, which reads and changes nothing.
+
+python -m workloads.doctor.probe
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes.util import find_library
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from workloads.exits import last_line
+from workloads.nccl.evidence import node
+from workloads.nccl.evidence.facts import Nic
+from workloads.nccl.evidence.gpu import GpuReading, GpuWatch
+from workloads.results import Part, emit
+
+KIND = "node-probe"  # event with one node's probe
+ANSWER_S = 90
+"""Seconds that a node has to start a process and to answer: a new one unpacks the job's files and imports Ray."""
+
+LIBRARIES = ("libnl-3.so.200", "libnl-route-3.so.200", "libfabric.so.1")
+"""Libraries that a plugin of NCCL loads: gIB needs libnl, aws-ofi-nccl needs libfabric."""
+PLUGIN = "libnccl-net*.so"
+"""Network plugins of NCCL: gIB's is libnccl-net.so, aws-ofi-nccl's libnccl-net-ofi.so (public logs, read 2026-11)."""
+IPC_LOCK = 14
+"""Bit of CAP_IPC_LOCK (Linux: include/uapi/linux/capability.h), with which no limit of locked memory applies."""
+HEAD_NAME = "FQ_RAY_IP"
+"""Variable with the name of the head's Service in pods of KubeRay (ray-operator/controllers/ray/utils/constant.go)."""
+
+
+class Gpu(GpuReading):
+    """A GPU of a node: its UUID, and its state now."""
+
+    uuid: str
+
+
+class Probe(Part):
+    """What one Ray node has. A field that could not be read is None, and `missing` says why.
+
+    Attributes:
+        started, ended: Times on the node's own clock; `sent` and `answered` are the head's, around them.
+        versions: Of Ray, Python, torch and NCCL; None for one that is not there.
+        libraries: Which of LIBRARIES the loader finds.
+        plugin: NCCL's network plugin by file name, with the beginning of its SHA-256; None without one.
+        shm: Bytes of /dev/shm. memlock: limit of locked memory in bytes, -1 if there is none.
+        head: The name of the head's Service; `head_error` says why it does not resolve.
+    """
+
+    node_id: str
+    ip: str
+    host: str
+    sent: float = 0.0
+    answered: float = 0.0
+    started: float
+    ended: float
+    versions: dict[str, str | None]
+    libraries: dict[str, bool]
+    plugin: str | None = None
+    shm: int | None
+    memlock: int
+    ipc_lock: bool
+    head: str | None = None
+    head_error: str | None = None
+    driver: str | None
+    nics: list[Nic]
+    gpus: list[Gpu]
+    missing: list[str]
+
+
+def probe(node_id: str, ip: str) -> dict[str, Any]:
+    """Return this node's Probe as JSON."""
+    started = time.time()
+    watch = GpuWatch(tuple)
+    readings = watch.read_all()
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    head, head_error = head_name()
+    return Probe(
+        node_id=node_id,
+        ip=ip,
+        host=socket.gethostname(),
+        started=started,
+        versions={
+            "ray": package("ray"),
+            "python": platform.python_version(),
+            "torch": package("torch"),
+            "nccl": nccl(),
+        },
+        libraries={name: loads(name) for name in LIBRARIES},
+        plugin=plugin(os.environ.get("LD_LIBRARY_PATH", "")),
+        shm=_read(lambda: shutil.disk_usage("/dev/shm").total),
+        memlock=-1 if soft == resource.RLIM_INFINITY else soft,
+        ipc_lock=has_capability(IPC_LOCK),
+        head=head,
+        head_error=head_error,
+        driver=node.driver(),
+        nics=node.nics(),
+        gpus=[Gpu(uuid=uuid, **reading.model_dump()) for uuid, reading in readings.items()],
+        missing=watch.missing,
+        ended=time.time(),
+    ).model_dump()
+
+
+def package(name: str) -> str | None:
+    """Return the version of an installed package, without importing it: torch takes seconds."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def nccl() -> str | None:
+    """Return NCCL's version, of the package that torch installs or of the library on the node."""
+    for major in (13, 12):
+        if found := package(f"nvidia-nccl-cu{major}"):
+            return found
+    number = ctypes.c_int()
+    try:
+        ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    # 2.30.7 is 23007 (nccl: src/nccl.h.in, NCCL_VERSION, from 2.9 on).
+    return f"{number.value // 10000}.{number.value % 10000 // 100}.{number.value % 100}"
+
+
+def loads(library: str) -> bool:
+    """Return whether the loader finds a library and all that it needs."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def plugin(path: str) -> str | None:
+    """Return the first plugin of NCCL's in a library path, as `NAME 3f9a1c0b22d4`, else that of the loader's cache."""
+    for file in (file for folder in filter(None, path.split(":")) for file in sorted(Path(folder).glob(PLUGIN))):
+        with suppress(OSError):
+            return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+    return find_library("nccl-net-ofi") or find_library("nccl-net")
+
+
+def head_name() -> tuple[str | None, str | None]:
+    """Return the name of the head's Service, and why it does not resolve; None where the head has no name."""
+    name = os.environ.get(HEAD_NAME)
+    if not name:
+        return None, None
+    try:
+        socket.getaddrinfo(urlsplit(f"//{name}").hostname, None)
+    except OSError as error:
+        return name, str(error)
+    return name, None
+
+
+def has_capability(bit: int, status: Path = Path("/proc/self/status")) -> bool:
+    """Return whether this process has a capability."""
+    lines = _read(lambda: status.read_text(encoding="utf-8").splitlines()) or []
+    effective = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(effective, 16) >> bit & 1)
+
+
+def _read(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except OSError:
+        return None
+
+
+def main() -> int:
+    """Probe every live node, and emit an event for each: its Probe, or why there is none."""
+    ray.init(log_to_driver=False)
+    remote: Any = ray.remote(num_cpus=0, max_retries=0)(probe)
+    alive: list[dict[str, Any]] = [each for each in ray.nodes() if each["Alive"]]  # type: ignore[no-untyped-call]
+    waiting: dict[Any, tuple[dict[str, Any], float]] = {}
+    for each in alive:
+        here = NodeAffinitySchedulingStrategy(each["NodeID"], soft=False)
+        call = remote.options(scheduling_strategy=here).remote(each["NodeID"], each["NodeManagerAddress"])
+        waiting[call] = each, time.time()
+    deadline = time.monotonic() + ANSWER_S
+    while waiting and (left := deadline - time.monotonic()) > 0:
+        done, _ = ray.wait(list(waiting), timeout=left)
+        for call in done:
+            each, sent = waiting.pop(call)
+            try:
+                emit(KIND, probe=ray.get(call) | {"sent": sent, "answered": time.time()})
+            except RayError as error:
+                emit(KIND, ip=each["NodeManagerAddress"], error=last_line(error))
+    for each, _ in waiting.values():
+        emit(KIND, ip=each["NodeManagerAddress"], error=f"no answer within {ANSWER_S} s")
+    emit("result", result={"nodes": len(alive)})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""Checks of Ray: that it answers and requires its token, its nodes, versions, pending requests, and unused clusters."""
+
+from __future__ import annotations
+
+import re
+from ast import literal_eval
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from infra.catalog.pins import RAY_IN
+from workloads.doctor.check import Problem, check
+from workloads.doctor.machines import GPU, gpu_nodes, name_of
+from workloads.doctor.pods import PENDING_S
+from workloads.doctor.state import State, is_true, labels
+from workloads.doctor.workload import workload_of
+
+Json = dict[str, Any]
+IDLE_S = 1800
+"""Seconds without work after which GPU nodes are reported."""
+LATE_S = 600
+"""Seconds that Ray's autoscaler and the cloud have to remove nodes after their idle timeout."""
+STALE_S = 3 * 86400
+"""Seconds without a job after which a whole cluster is reported."""
+FULL = 90  # percent of the head's memory, from which a job's driver may be killed
+DISK_FULL = 95
+"""Percent of a disk from which Ray refuses to write objects (RAY_local_fs_capacity_threshold, 0.95; Ray 2.60)."""
+
+
+def jobs_of(state: State) -> list[Json]:
+    """Return the jobs of users, without the probes of this command."""
+    return [job for job in state.ray["jobs"] if (job.get("metadata") or {}).get("workload") != "doctor"]
+
+
+def alive(state: State) -> list[Json]:
+    """Return Ray's live nodes without the head."""
+    return [node for node in state.ray["nodes"] if node["state"] == "ALIVE" and not node["is_head_node"]]
+
+
+def waiting_pods(state: State) -> bool:
+    """Return whether a pod of Ray is not ready: it explains what Ray waits for."""
+    return any(not is_true(pod, "Ready") for pod in state.objects("pods") if "ray.io/node-type" in labels(pod))
+
+
+@check("ray", cure="make up; on Kubernetes: kubectl -n ray logs -l ray.io/node-type=head")
+def ray(state: State) -> Iterator[Problem]:
+    """Ray does not answer, or rejects the token of the stack's outputs."""
+    if (reason := state.unknown.get("ray")) is not None:
+        rejected = "token" in reason
+        cause = "Ray rejects the token: the outputs are of another cluster" if rejected else "Ray does not answer"
+        yield Problem(f"Ray of {state.outputs.ray.cluster}", cause, reason)
+
+
+@check(
+    "token",
+    "ray any token",
+    cure="make up sets authOptions.mode: token; then restart the cluster: whoever reaches port 8265 runs code on it",
+)
+def token(state: State) -> Iterator[Problem]:
+    """Ray answers requests without its token."""
+    if state.ray["any token"]:
+        text = "GET /api/jobs/ with another token: HTTP 200"
+        yield Problem(f"Ray of {state.outputs.ray.cluster}", "it accepts jobs without its token", text)
+
+
+@check(
+    "ray-nodes",
+    "ray nodes",
+    cure="make up repairs a local cluster; on Kubernetes: kubectl -n ray logs POD of the worker",
+)
+def ray_nodes(state: State) -> Iterator[Problem]:
+    """A node that should be in the Ray cluster is not."""
+    ips = {node["node_ip"] for node in alive(state)}
+    for pod in state.objects("pods"):
+        address = (pod.get("status") or {}).get("podIP")
+        if labels(pod).get("ray.io/node-type") == "worker" and is_true(pod, "Ready") and address not in ips:
+            yield Problem(
+                f"pod {name_of(pod)}", "it is ready, and Ray does not have its node", f"no live node {address}"
+            )
+    fewest = state.outputs.nodes.min
+    if state.outputs.target == "local" and len(ips) < fewest:
+        dead = [node for node in state.ray["nodes"] if node["state"] != "ALIVE"]
+        text = "; ".join(
+            f"{node['node_name'] or node['node_ip']} {node['state']}: {node.get('state_message')}" for node in dead
+        )
+        missing = ", ".join(dict.fromkeys(str(node["node_name"] or node["node_ip"]) for node in dead)) or "workers"
+        yield Problem(missing, f"{len(ips)} of {fewest} workers are alive", text)
+
+
+@check(
+    "versions", "ray version", cure="set ray.version and ray.image to one version of Ray (images/ docs), then make up"
+)
+def versions(state: State) -> Iterator[Problem]:
+    """The versions of Ray differ between the client, the stack's outputs and the head."""
+    said, runs = state.outputs.ray.version, str(state.ray["version"]["ray_version"])
+    if said != runs:
+        text = f"outputs: {said}; head: {runs}"
+        yield Problem("head", "the image has another Ray than the stack's ray.version", text)
+    elif state.client != runs and runs not in RAY_IN.values():
+        text = f"client: {state.client}; cluster: {runs}"
+        cure = "jobs work; a driver that connects by ray:// needs the same version on both sides"
+        yield Problem("client", "this machine has another Ray than the cluster", text, cure, "warning")
+
+
+@check(
+    "head",
+    "ray summary",
+    cure="end drivers and actors that hold memory (`rdma-ray list`, `stop`), or delete old files under /tmp/ray",
+)
+def head(state: State) -> Iterator[Problem]:
+    """The head has little memory or disk left."""
+    for node in state.ray["summary"]:
+        if not (node.get("raylet") or {}).get("isHeadNode"):
+            continue
+        memory, disk = (
+            node.get("mem") or [0, 0, 0],
+            (node.get("disk") or {}).get("/tmp/ray") or (node.get("disk") or {}).get("/"),
+        )
+        if memory[2] >= FULL:
+            text = f"{memory[2]:.0f} % of {memory[0] / 2**30:.0f} GiB in use"
+            yield Problem(f"head {node['ip']}", "its memory is nearly full", text)
+        if disk and disk["percent"] >= DISK_FULL:
+            yield Problem(
+                f"head {node['ip']}",
+                "its disk is full: Ray refuses to write objects",
+                f"{disk['percent']:.0f} % in use",
+            )
+
+
+@check(
+    "requests",
+    "ray placement groups",
+    "ray nodes",
+    "ray status",
+    cure="ask for what a node has (`rdma-ray status`), or stop the job that asks: rdma-ray stop ID",
+)
+def requests(state: State) -> Iterator[Problem]:
+    """A placement group, task or actor waits for resources that no node has, or for others' work to end."""
+    if waiting_pods(state):
+        return  # nodes are on their way, or the pods' check says why not
+    submissions = {job.get("job_id"): job.get("submission_id") for job in state.ray["jobs"]}
+    for group in state.ray["placement groups"]:
+        if group["state"] not in ("PENDING", "RESCHEDULING"):
+            continue
+        stats = group.get("stats") or {}
+        age = state.time - int(stats.get("creation_request_received_ns") or 0) / 1e9
+        if age < PENDING_S and stats.get("scheduling_state") != "INFEASIBLE":
+            continue
+        shapes = [bundle["unit_resources"] for bundle in group.get("bundles") or []]
+        job = submissions.get(group.get("creator_job_id")) or group.get("creator_job_id")
+        where = f"placement group {group['name'] or group['placement_group_id'][:12]} of job {job}"
+        yield Problem(
+            where,
+            _unmet(state, shapes),
+            f"{stats.get('scheduling_state')} since {age / 60:.0f} minutes: {_shown(shapes)}",
+        )
+    for line in state.ray.get("demands") or []:
+        shape, _, count = line.rpartition(": ")
+        wanted = literal_eval(shape) if re.fullmatch(r"\{[^{}]*\}", shape) else {}
+        if wanted and not _fits(state, wanted):
+            yield Problem("tasks or actors", f"no node has {_shown([wanted])}", f"pending: {count}")
+
+
+def _unmet(state: State, shapes: list[Json]) -> str:
+    for shape in shapes:
+        if not _fits(state, shape):
+            return f"no node has {_shown([shape])}"
+    if len(shapes) > (room := max(len(alive(state)), state.outputs.nodes.max)):
+        return f"its {len(shapes)} bundles may need as many nodes; there are {room} at most"
+    return "waits until others release their resources"
+
+
+def _fits(state: State, shape: Json) -> bool:
+    """Return whether a live node, or one that the autoscaler may add, has these resources in total."""
+    nodes = [node["resources_total"] for node in state.ray["nodes"] if node["state"] == "ALIVE"]
+    its = state.outputs.nodes
+    if its.elastic and len(alive(state)) < its.max:
+        nodes.append({"CPU": its.cpus_per_node, "GPU": its.gpus_per_node, "memory": float("inf")})
+    return any(all(node.get(name, 0) >= amount for name, amount in shape.items()) for node in nodes)
+
+
+def _shown(shapes: Iterable[Json]) -> str:
+    counts: dict[str, int] = {}
+    for shape in shapes:
+        text = ", ".join(f"{amount:g} {name}" for name, amount in shape.items())
+        counts[text] = counts.get(text, 0) + 1
+    return "; ".join(f"{count} x ({text})" if count > 1 else text for text, count in counts.items())
+
+
+@check("jobs", "ray jobs", cure="rdma-ray logs ID; stop it: rdma-ray stop ID")
+def jobs(state: State) -> Iterator[Problem]:
+    """A job has not started although it was submitted long ago."""
+    for job in jobs_of(state):
+        age = state.time - (job.get("start_time") or state.time * 1000) / 1000
+        if job["status"] == "PENDING" and age > LATE_S and not waiting_pods(state):
+            text = str(job.get("message") or "no message")
+            yield Problem(f"job {job.get('submission_id')}", f"it is pending since {age / 60:.0f} minutes", text)
+
+
+def last_work(state: State) -> float | None:
+    """Return when the last job ended, in seconds since 1970; None while one runs, or an actor holds a GPU."""
+    if any(job["status"] in ("PENDING", "RUNNING") for job in jobs_of(state)):
+        return None
+    if any("GPU" in str(actor.get("required_resources")) for actor in state.ray.get("actors") or []):
+        return None
+    started = [
+        node["start_time_ms"] for node in state.ray["nodes"] if node["is_head_node"] and node["state"] == "ALIVE"
+    ]
+    return max([*started, *(job.get("end_time") or 0 for job in jobs_of(state))], default=state.time * 1000) / 1000
+
+
+@check(
+    "idle-gpus",
+    "ray jobs",
+    "ray nodes",
+    "ray actors",
+    cure="make down, or set nodes.min to 0 and ray.idleMinutes (docs/bills.md)",
+)
+def idle_gpus(state: State) -> Iterator[Problem]:
+    """GPU nodes cost money without work."""
+    since, workload = last_work(state), workload_of(state)
+    if since is None:
+        return
+    scaler = ((workload or {}).get("spec") or {}).get("autoscalerOptions") or {}
+    limit = max(IDLE_S, int(scaler.get("idleTimeoutSeconds") or 0) + LATE_S)
+    for node in alive(state):
+        idle = state.time - max(since, node["start_time_ms"] / 1000)
+        if node["resources_total"].get("GPU") and idle > limit:
+            gpus = node["resources_total"]["GPU"]
+            text = f"no job, and no actor with a GPU, since {idle / 60:.0f} minutes"
+            yield Problem(f"Ray node {node['node_ip']}", f"{gpus:g} GPUs without work", text, severity="warning")
+
+
+@check(
+    "unused-nodes",
+    "nodes",
+    "pods",
+    cure="kubectl -n kube-system get events: the autoscaler says why it keeps the node; nodes.min keeps it too",
+)
+def unused_nodes(state: State) -> Iterator[Problem]:
+    """A GPU node has no pod of Ray, and costs money."""
+    used = {pod["spec"].get("nodeName") for pod in state.objects("pods")}
+    extra = [node for node in gpu_nodes(state) if name_of(node) not in used]
+    for node in extra[state.outputs.nodes.min :]:
+        age = state.age(node["metadata"].get("creationTimestamp"))
+        if age > IDLE_S:
+            text = f"it is {age / 60:.0f} minutes old; allocatable {GPU}: {node['status']['allocatable'].get(GPU, 0)}"
+            yield Problem(f"node {name_of(node)}", "a GPU node without a pod of Ray", text, severity="warning")
+
+
+@check("stale-cluster", "ray jobs", "ray nodes", "ray actors", cure="make down, if nobody needs it")
+def stale_cluster(state: State) -> Iterator[Problem]:
+    """The cluster has run no job for days."""
+    since = last_work(state)
+    if (
+        since is not None
+        and state.time - since > STALE_S
+        and not any(node["resources_total"].get("GPU") for node in alive(state))
+    ):
+        text = f"the last job ended, or the head started, {(state.time - since) / 86400:.0f} days ago"
+        yield Problem(f"cluster {state.outputs.ray.cluster}", "nobody uses it", text, severity="warning")

@@ -1,0 +1,341 @@
+"""Recorded state of a stack: its outputs, Kubernetes' objects, Ray's state and a probe of every Ray node.
+
+Plain data without secrets, so that a state can be kept, sent and checked again. What could not be read is in the state
+with the reason: `unknown` after a failure, `absent` where the stack has no such part.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import yaml
+from pydantic import ConfigDict, Field, SecretStr
+
+from infra.outputs import Outputs
+from workloads.client.api import Api, UnreachableError
+from workloads.client.connection import Connection
+from workloads.client.kubectl import Kubectl
+from workloads.client.run import new_id, submit
+from workloads.client.stack import KINDS
+from workloads.doctor.probe import KIND, Probe
+from workloads.doctor.redaction import Redactor
+from workloads.exits import WorkloadError
+from workloads.nccl.evidence.raw_log import REDACTED
+from workloads.results import Part, parse
+
+Json = dict[str, Any]
+SYSTEM = "kube-system"
+OPERATORS = (SYSTEM, "kuberay-system", "kueue-system")
+"""Namespaces of what the stack installs besides Ray."""
+PROBE_S = 180
+"""Seconds after which the probe's job counts as failed: it starts a process on every node."""
+POLL_S = 0.5
+LONGEST_REASON = 500  # characters
+UNREADABLE = (
+    WorkloadError,
+    OSError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ArithmeticError,
+    yaml.YAMLError,
+)
+"""What reading an unexpected answer or object raises."""
+PARALLEL = 6  # kubectl processes at a time
+
+# Kinds in Ray's namespace, with the API group where several have the name.
+OWN = {
+    "pods": "pods",
+    "events": "events",
+    "volume claims": "persistentvolumeclaims",
+    "network policies": "networkpolicies.networking.k8s.io",
+    "rayclusters": "rayclusters.ray.io",
+    "rayjobs": "rayjobs.ray.io",
+    "jobs": "jobs.batch",
+    "claims": "resourceclaims.resource.k8s.io",
+    "workloads": "workloads.kueue.x-k8s.io",
+    "local queues": "localqueues.kueue.x-k8s.io",
+    "provisioning requests": "provisioningrequests.autoscaling.x-k8s.io",
+}
+EVERYWHERE = {
+    "nodes": "nodes",
+    "cluster queues": "clusterqueues.kueue.x-k8s.io",
+    "networks": "networks.networking.gke.io",
+    "network parameters": "gkenetworkparamsets.networking.gke.io",
+    "device slices": "resourceslices.resource.k8s.io",
+}
+OF_SYSTEM = {
+    "system pods": "pods",
+    "system events": "events",
+    "daemon sets": "daemonsets.apps",
+    "autoscaler": "configmaps",
+}
+NOT_SERVED = "doesn't have a resource type"
+"""Part of kubectl's message about a kind that the API server does not serve (kubectl 1.36)."""
+AUTOSCALER_STATUS = "cluster-autoscaler-status"
+"""ConfigMap with the autoscaler's view of its node groups (kubernetes/autoscaler: clusterstate/utils/status.go)."""
+
+RAY_PATHS = {
+    "version": "/api/version",
+    "nodes": "/api/v0/nodes?detail=1&limit=10000",
+    "jobs": "/api/jobs/",
+    "placement groups": "/api/v0/placement_groups?detail=1&limit=10000",
+    "actors": "/api/v0/actors?detail=1&limit=10000&filter_keys=state&filter_predicates=%3D&filter_values=ALIVE",
+    "summary": "/nodes?view=summary",
+    "status": "/api/cluster_status?format=1",
+}
+
+
+class State(Part):
+    """State of a stack at one time.
+
+    Attributes:
+        time: Seconds since 1970 on the client, when the state was read.
+        client: Version of Ray on the client.
+        kubernetes: Objects by section, such as `pods`; names only of Secrets.
+        ray: Ray's answers by part, such as `jobs`; `any token` is whether it accepts another one.
+        probes: What each Ray node has.
+        unknown: Part to the reason why it could not be read: `pods`, `ray`, `ray jobs`, `probes`, `probe of 10.0.0.7`.
+        absent: Part to the reason why this stack has no such part.
+    """
+
+    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
+    SCHEMA: ClassVar[str] = "rdma-ray/state/1"
+
+    schema_: str = SCHEMA
+    time: float
+    client: str
+    outputs: Outputs
+    kubernetes: dict[str, list[Json]] = Field(default_factory=dict)
+    ray: dict[str, Any] = Field(default_factory=dict)
+    probes: list[Probe] = Field(default_factory=list)
+    unknown: dict[str, str] = Field(default_factory=dict)
+    absent: dict[str, str] = Field(default_factory=dict)
+
+    def objects(self, section: str) -> list[Json]:
+        """Return the objects of a section; empty if it was not read."""
+        return self.kubernetes.get(section, [])
+
+    def age(self, moment: str | None) -> float:
+        """Return the seconds since a time as Kubernetes writes it; 0 without one."""
+        return max(0.0, self.time - seconds(moment)) if moment else 0.0
+
+    def lacks(self, parts: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return which of these parts are unknown, and which are absent, with the reasons."""
+        wanted = {*parts, *("ray" for part in parts if part.startswith("ray "))}
+        unknown = {part: reason for part, reason in self.unknown.items() if part in wanted}
+        return unknown, {part: reason for part, reason in self.absent.items() if part in wanted}
+
+
+def seconds(moment: str) -> float:
+    """Return seconds since 1970 of a time as Kubernetes writes it, such as `2026-11-23T11:09:07Z`."""
+    return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+
+
+class Collector:
+    """Reads a stack's state. Nothing that fails here is an error: the reason is in the state."""
+
+    def __init__(self, stack: Connection, report: Callable[[str], None] = lambda _line: None) -> None:
+        self.stack, self.outputs, self.report = stack, stack.outputs, report
+        self.redactor = Redactor.of(stack.outputs)
+        self.kubernetes: dict[str, list[Json]] = {}
+        self.ray: dict[str, Any] = {}
+        self.probes: list[Probe] = []
+        self.unknown: dict[str, str] = {}
+        self.absent: dict[str, str] = {}
+
+    def collect(self) -> State:
+        """Return the state of the stack now. It takes about ten seconds, most of them for the probe."""
+        self._kubernetes()
+        self._ray()
+        for raw in (self.kubernetes, self.ray):
+            self.redactor.learn(raw)
+        masked = SecretStr(REDACTED)
+        ray = self.outputs.ray.model_copy(update={"token": masked})
+        found = {"ray": ray} | ({} if self.outputs.kubeconfig is None else {"kubeconfig": masked})
+        return State(
+            time=time.time(),
+            client=version("ray"),
+            outputs=self.outputs.model_copy(update=found),
+            kubernetes={section: self.redactor.value(objects) for section, objects in self.kubernetes.items()},
+            ray=self.redactor.value(self.ray),
+            probes=sorted(self.probes, key=lambda probe: probe.ip),
+            unknown={part: self.redactor.text(reason) for part, reason in self.unknown.items()},
+            absent=self.absent,
+        )
+
+    def _kubernetes(self) -> None:
+        sections = [*OWN, *EVERYWHERE, *OF_SYSTEM, "operators", "secrets"]
+        if self.outputs.kubeconfig is None:
+            self.absent |= dict.fromkeys(sections, f"a stack of target {self.outputs.target} has no Kubernetes")
+            return
+        self.report("reading Kubernetes")
+        try:
+            kubectl = self.stack.kubectl
+            kubectl.run("get", "--raw", "/version")
+        except WorkloadError as error:
+            self.unknown |= dict.fromkeys(sections, " ".join(str(error).split()))
+            return
+        reads: dict[str, Callable[[], list[Json]]] = {
+            **{section: _get(kubectl, kind) for section, kind in (OWN | EVERYWHERE).items()},
+            **{section: _get(kubectl, kind, f"--namespace={SYSTEM}") for section, kind in OF_SYSTEM.items()},
+            "autoscaler": _get(
+                kubectl, "configmaps", f"--namespace={SYSTEM}", "--field-selector", f"metadata.name={AUTOSCALER_STATUS}"
+            ),
+            "operators": _get(kubectl, "deployments.apps", "--all-namespaces"),
+            "secrets": lambda: [{"name": line} for line in kubectl.run("get", "secrets", "--output=name").split()],
+        }
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            for section, done in {section: pool.submit(read) for section, read in reads.items()}.items():
+                with reading(self.unknown, section):
+                    self.kubernetes[section] = [trimmed(each) for each in done.result()]
+        for section in [section for section, reason in self.unknown.items() if NOT_SERVED in reason]:
+            self.absent[section] = self.unknown.pop(section)
+        if "operators" in self.kubernetes:
+            own = self.kubernetes["operators"]
+            self.kubernetes["operators"] = [each for each in own if each["metadata"]["namespace"] in OPERATORS]
+
+    def _ray(self) -> None:
+        self.report("reading Ray")
+        if (reason := self._no_head()) is not None:
+            self.absent |= dict.fromkeys(("ray", "probes"), reason)
+            return
+        try:
+            api = self.stack.api
+            self.ray["version"] = api.call(RAY_PATHS["version"])
+        except WorkloadError as error:
+            self.unknown |= dict.fromkeys(("ray", "probes"), " ".join(str(error).split()))
+            return
+        for part, path in RAY_PATHS.items():
+            with reading(self.unknown, f"ray {part}"):
+                self.ray[part] = _result(api.call(path))
+        with reading(self.unknown, "ray any token"):
+            self.ray["any token"] = accepts_any_token(api)
+        if self.outputs.ray.mode in KINDS:
+            self.absent["probes"] = f"the stack's Ray accepts no jobs: its ray.mode is {self.outputs.ray.mode}"
+            return
+        self.report("probing every Ray node")
+        with reading(self.unknown, "probes"):
+            self._probe(api)
+        # A request that lasts is one for which there is no room. One reading would show every short task.
+        with reading(self.unknown, "ray status"):
+            lasting = demands(_result(api.call(RAY_PATHS["status"])))
+            self.ray["demands"] = [line for line in demands(self.ray["status"]) if line in lasting]
+
+    def _no_head(self) -> str | None:
+        """Return why there is no Ray to read; None if there may be one."""
+        if "pods" not in self.kubernetes:
+            return None
+        heads = [pod for pod in self.kubernetes["pods"] if labels(pod).get("ray.io/node-type") == "head"]
+        if self.outputs.ray.mode == "indexed-job":
+            return "an Indexed Job has no head of KubeRay's"
+        if not any(is_true(pod, "Ready") for pod in heads):
+            return "no head pod of Ray is ready"
+        return None
+
+    def _probe(self, api: Api) -> None:
+        python = sys.executable if self.outputs.target == "local" else "python"
+        job_id = new_id("doctor")
+        submit(api, job_id, f"{python} -m workloads.doctor.probe", None, {"workload": "doctor"})
+        deadline = time.monotonic() + PROBE_S
+        try:
+            while not (job := api.job(job_id)).terminal:
+                if time.monotonic() > deadline:
+                    raise WorkloadError(f"the probe's job {job_id} does not end within {PROBE_S} s")
+                time.sleep(POLL_S)
+            lines = api.logs(job_id).splitlines()
+        finally:
+            with suppress(WorkloadError):
+                api.stop(job_id)
+                api.call(f"/api/jobs/{job_id}", method="DELETE")  # its record would hide that nobody uses the cluster
+        events = [event for event in map(parse, lines) if event is not None and event["kind"] == KIND]
+        for event in events:
+            if "probe" in event:
+                self.probes.append(Probe.model_validate(event["probe"]))
+            else:
+                self.unknown[f"probe of {event.get('ip')}"] = str(event.get("error"))
+        if not events:
+            reason = (job.message.strip().splitlines() or ["it wrote nothing"])[-1]
+            raise WorkloadError(f"the probe's job ended as {job.status} without a node's probe: {reason}")
+
+
+@contextmanager
+def reading(unknown: dict[str, str], part: str) -> Iterator[None]:
+    """Record why a part cannot be read."""
+    try:
+        yield
+    except UNREADABLE as error:
+        unknown[part] = " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
+
+
+def _get(kubectl: Kubectl, kind: str, *arguments: str) -> Callable[[], list[Json]]:
+    return lambda: kubectl.get(kind, *arguments)
+
+
+def _result(answer: Any) -> Any:
+    """Return the content of an answer of Ray's dashboard, whose modules wrap it in different ways."""
+    if not isinstance(answer, dict) or "data" not in answer:
+        return answer
+    data = answer["data"]
+    for key in ("result", "summary", "clusterStatus"):
+        if key in data:
+            return data[key]["result"] if key == "result" else data[key]
+    return data
+
+
+def accepts_any_token(api: Api) -> bool:
+    """Return whether Ray answers a request with another token, as it does without authentication."""
+    try:
+        replace(api, token=SecretStr("not-the-token")).call("/api/jobs/")
+    except UnreachableError:
+        raise
+    except WorkloadError:
+        return False
+    return True
+
+
+def demands(status: str) -> list[str]:
+    """Return the requests for resources that Ray cannot meet now, from the text of `ray status`."""
+    _, _, rest = status.partition("Pending Demands:\n")
+    lines = [line.strip() for line in rest.splitlines()]
+    # `bundle_group_…` is the request by which Ray itself looks whether a placement group is ready.
+    return [line for line in lines if line.startswith("{") and "bundle_group_" not in line]
+
+
+def trimmed(body: Json) -> Json:
+    """Return an object without the list of a node's images, which is long and no evidence."""
+    if isinstance(body.get("status"), dict) and "images" in body["status"]:
+        return body | {"status": {key: value for key, value in body["status"].items() if key != "images"}}
+    return body
+
+
+def labels(body: Json) -> dict[str, str]:
+    """Return an object's labels."""
+    return body["metadata"].get("labels") or {}
+
+
+def condition(body: Json, type_: str) -> Json:
+    """Return a condition of an object's status, or {}."""
+    found = (body.get("status") or {}).get("conditions") or []
+    return next((each for each in found if each.get("type") == type_), {})
+
+
+def is_true(body: Json, type_: str) -> bool:
+    """Return whether a condition is true."""
+    return condition(body, type_).get("status") == "True"
+
+
+def dumped(state: State) -> Json:
+    """Return the state as JSON."""
+    found: Json = json.loads(state.model_dump_json(by_alias=True))
+    return found
