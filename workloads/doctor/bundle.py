@@ -126,6 +126,7 @@ def settings(file: Path) -> Any:
 def summary(state: State, diagnosis: Diagnosis, names: list[str], missing: list[str]) -> str:
     """Return the text of README.txt: what is wrong first, then what the files are."""
     outputs, probes = state.outputs, state.probes
+    passed, skipped, absent = map(len, (diagnosis.passed, diagnosis.skipped, diagnosis.absent))
     taken = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(state.time))
     lines = [
         f"rdma-ray inspect: {outputs.ray.cluster} ({outputs.target}), {taken}",
@@ -136,7 +137,7 @@ def summary(state: State, diagnosis: Diagnosis, names: list[str], missing: list[
         "",
         *(report(diagnosis) or ["No check found a problem."]),
         "",
-        f"Checks: {len(diagnosis.passed)} passed, {len(diagnosis.skipped)} did not run, {len(diagnosis.absent)} do not apply.",
+        f"Checks: {passed} passed, {skipped} not run, {absent} not applicable",
         *(f"not read: {text}" for text in missing[:20]),
         "",
         "doctor.json    findings (rdma-ray/doctor/1)",

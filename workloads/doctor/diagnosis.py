@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import ConfigDict
 
 from workloads.doctor import machines, nodes, pods, ray, workload
-from workloads.doctor.check import Check, Severity
+from workloads.doctor.check import Check, Problem, Severity
 from workloads.doctor.state import UNREADABLE, State
 from workloads.exits import Exit, last_line
 from workloads.results import Part, Time
@@ -21,6 +21,7 @@ CHECKS = tuple(
     if isinstance(each, Check) and each.function.__module__ == module.__name__
 )
 """All checks: causes come before what follows from them."""
+SHOWN = 4  # places of a finding
 
 
 class Finding(Part):
@@ -91,12 +92,13 @@ def diagnose(state: State, checks: Iterable[Check] = CHECKS) -> Diagnosis:
 
 
 def _findings(one: Check, state: State) -> Iterator[Finding]:
-    for problem in one.function(state):
-        yield Finding(
-            check=one.name,
-            severity=problem.severity,
-            where=problem.where,
-            cause=problem.cause,
-            cure=problem.cure or one.cure,
-            evidence=problem.evidence,
-        )
+    """Yield the check's findings: one for all the places with the same cause."""
+    alike: dict[tuple[str, str, Severity], list[Problem]] = {}
+    for problem in one(state):
+        alike.setdefault((problem.cause, problem.cure or one.cure, problem.severity), []).append(problem)
+    for (cause, cure, severity), problems in alike.items():
+        places = [problem.where for problem in problems]
+        more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+        where = ", ".join(places[:SHOWN]) + more
+        evidence = "; ".join(dict.fromkeys(problem.evidence for problem in problems[:SHOWN]))
+        yield Finding(check=one.name, severity=severity, where=where, cause=cause, cure=cure, evidence=evidence)

@@ -111,10 +111,8 @@ def head(state: State) -> Iterator[Problem]:
     for node in state.ray["summary"]:
         if not (node.get("raylet") or {}).get("isHeadNode"):
             continue
-        memory, disk = (
-            node.get("mem") or [0, 0, 0],
-            (node.get("disk") or {}).get("/tmp/ray") or (node.get("disk") or {}).get("/"),
-        )
+        memory, disks = node.get("mem") or [0, 0, 0], node.get("disk") or {}
+        disk = disks.get(node["raylet"].get("tempDir")) or disks.get("/")
         if memory[2] >= FULL:
             text = f"{memory[2]:.0f} % of {memory[0] / 2**30:.0f} GiB in use"
             yield Problem(f"head {node['ip']}", "its memory is nearly full", text)

@@ -103,7 +103,7 @@ def queue(state: State) -> Iterator[Problem]:
         if (failed := condition(request, "Failed")).get("status") == "True":
             text = f"{failed.get('reason')}: {failed.get('message')}"
             cause = explained([text])
-            why = f"the cloud refuses the queued nodes{f': {cause.text}' if cause else ''}"
+            why = cause.text if cause else "the cloud refuses the queued nodes"
             yield Problem(f"ProvisioningRequest {name_of(request)}", why, text, cause.cure if cause else None)
     body = queued(state)
     if body is None or inactive or is_true(body, "Admitted") or is_true(body, "Finished"):

@@ -1,0 +1,44 @@
+"""Each planted fault is named by its cause, place and cure, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workloads.doctor import kubernetes_faults, ray_faults, states
+from tests.workloads.doctor.fault import Fault
+from workloads.doctor.diagnosis import CHECKS, diagnose
+from workloads.doctor.pods import CAUSES, STARTS
+from workloads.exits import Exit
+
+FAULTS = [*kubernetes_faults.FAULTS, *ray_faults.FAULTS]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_fault_is_named_alone(fault: Fault) -> None:
+    state = fault.state()
+    fault.plant(state)
+    found = diagnose(state)
+    assert [(each.check, each.where) for each in found.findings] == [(fault.check, fault.where)]
+    (finding,) = found.findings
+    assert fault.cause in finding.cause
+    assert fault.cure in finding.cure
+    assert found.exit_code == Exit.BELOW
+
+
+def test_every_check_and_cause_has_a_planted_fault() -> None:
+    assert {fault.check for fault in FAULTS} == {check.name for check in CHECKS}
+    of_pods = [fault.cause for fault in FAULTS if fault.check == "pods"]
+    texts = [cause.text for cause in CAUSES] + [text for _, text, _ in STARTS.values()]
+    assert [text for text in texts if not any(cause in text for cause in of_pods)] == []
+
+
+def test_what_cannot_be_read_is_not_a_pass() -> None:
+    state = states.local()
+    del state.ray["jobs"]
+    state.unknown["ray jobs"] = "timed out"
+    state.ray["summary"] = [{"raylet": {"isHeadNode": True}, "disk": "full"}]
+    found = diagnose(state)
+    assert (found.findings, found.exit_code) == ([], Exit.ERROR)
+    assert found.skipped["jobs"] == "ray jobs: timed out"
+    assert "not as expected" in found.skipped["head"]
+    assert not {"jobs", "head"} & {*found.passed}
