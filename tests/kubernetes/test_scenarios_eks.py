@@ -14,6 +14,7 @@ import pytest
 from infra.catalog.pins import KUEUE_API
 from infra.kubernetes.nccl_job import Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import key_secret, manifests
+from tests.kubernetes.doctor import findings
 from tests.kubernetes.queries import (
     RAY,
     WITHIN_S,
@@ -59,6 +60,7 @@ def test_workers_run_on_nodes_with_all_sixteen_nics(stack: RunningStack, api: Ap
     wanted = [event for event in stack.controllers.events if event.kind == "NodesWanted" and event.pool != "system"]
     assert sum(event.count for event in wanted) == NODES
     until_reserved(api, 8 * NODES)
+    assert findings(stack) == {}
 
 
 def test_nccl_job_waits_for_and_releases_quota(stack: RunningStack, api: Api) -> None:
@@ -88,6 +90,8 @@ def test_nccl_job_waits_for_and_releases_quota(stack: RunningStack, api: Api) ->
     api.until("the end of the Job", ended, WITHIN_S)
     assert workers(api) == []
     until_reserved(api, 0)
+    (cause,) = [cause for (check, _), cause in findings(stack).items() if check == "queue"]
+    assert cause == "it is deactivated"
     activate(True)
     until_ready(api, NODES)
     until_reserved(api, 8 * NODES)

@@ -19,6 +19,7 @@ import pytest
 from infra.catalog.pins import GKE_NETWORK_API
 from infra.gke.pod import INSTALLED
 from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT
+from tests.kubernetes.doctor import findings
 from tests.kubernetes.queries import (
     GPU,
     RAY,
@@ -82,6 +83,33 @@ def test_two_workers_get_nodes_with_all_nics(api: Api, two: list[Json]) -> None:
         assert [node["status"]["allocatable"].get(network) for network in NETWORKS] == ["1"] * 8
         assert node["metadata"]["labels"][POOL] != "system"
     assert [unresolved(api, pod) for pod in (head(api), *two)] == [[], [], []]
+
+
+def test_doctor_is_silent_and_names_planted_faults(stack: RunningStack, api: Api, two: list[Json]) -> None:
+    """The messages are those of the scheduler and the DaemonSet controller; the autoscaler's event is Google's text."""
+    assert findings(stack) == {}
+    node = two[0]["spec"]["nodeName"]
+    api.create(idle_pod("quota", {"test": "nowhere"}))
+    about = {"kind": "Pod", "namespace": RAY, "name": "quota"}
+    event = {"reason": "FailedScaleUp", "message": "GCE quota exceeded: GPUS_ALL_REGIONS", "type": "Warning"}
+    its = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "quota", "namespace": RAY}}
+    api.create(its | event | {"involvedObject": about})
+    api.create(idle_pod("tainted", {"kubernetes.io/hostname": node}))
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "no", "resources": {"requests": {"storage": "1Gi"}}}
+    its = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": RAY}}
+    api.create(its | {"spec": spec})
+    nowhere(api, {"test": "nowhere"}, 0)
+    found = {where: (check, cause) for (check, where), cause in findings(stack).items()}
+    nodes = ", ".join(f"node {each}" for each in sorted(pod["spec"]["nodeName"] for pod in two))
+    assert found == {
+        "pod quota": ("pods", "no node: the cloud refuses the nodes: the quota of the project or account is used up"),
+        "pod tainted": ("pods", "no node: the fitting nodes have a taint that the pod does not tolerate"),
+        "PersistentVolumeClaim data": ("volumes", "the volume claim is not bound"),
+        nodes: ("installer", "no installer of the NCCL plugin runs there"),
+    }
+    for kind, each in (("Pod", "quota"), ("Pod", "tainted"), ("PersistentVolumeClaim", "data"), ("Event", "quota")):
+        api.delete("v1", kind, each, RAY)
+    nowhere(api, None, 2)
 
 
 def test_ray_starts_only_with_the_settings_of_the_fabric(two: list[Json], tmp_path: Path) -> None:
@@ -193,6 +221,24 @@ def test_objects_can_be_deleted_one_by_one(stack: RunningStack) -> None:
     stuck = {"name": "stuck", "namespace": "default", "finalizers": ["example.com/never"]}
     stack.api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": stuck})
     destroy(stack)
+
+
+def idle_pod(its: str, selector: Json) -> Json:
+    spec = {"containers": [{"name": "a", "image": "a"}], "nodeSelector": selector}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": its, "namespace": RAY}, "spec": spec}
+
+
+def nowhere(api: Api, selector: Json | None, left: int) -> None:
+    """Set the installer's nodeSelector, and wait until it has this many ready pods."""
+    patch = {"spec": {"template": {"spec": {"nodeSelector": selector}}}}
+    api.patch("apps/v1", "DaemonSet", "nccl-rdma-installer", "kube-system", patch)
+
+    def there() -> bool:
+        status = (api.get("apps/v1", "DaemonSet", "nccl-rdma-installer", "kube-system") or {})["status"]
+        running = [pod for pod in api.list("v1", "Pod", "kube-system") if name(pod).startswith("nccl-rdma-installer")]
+        return (status.get("numberReady", 0), len(running)) == (left, left)
+
+    api.until(f"{left} installers", there, WITHIN_S)
 
 
 def selecting(selector: Json) -> str:

@@ -14,7 +14,7 @@ import secrets
 import tarfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,15 @@ from workloads.results import MARK, parse
 
 LINES = 500
 """Last lines of each log."""
+LOG_CHARACTERS = 2**24
+"""Last characters of a job's log that are read for them."""
 JOBS, PODS = 10, 12
 """Newest jobs and unready pods whose logs are kept."""
 NCCL = "NCCL "
 
 
 class Bundle:
-    """Files of a bundle by name. Every text loses its secrets when it is added."""
+    """Files of a bundle by name, without secrets."""
 
     def __init__(self, redactor: Redactor) -> None:
         self.redactor = redactor
@@ -48,9 +50,9 @@ class Bundle:
         """Add a text file."""
         self.files[name] = self.redactor.text(text).encode("utf-8", "replace")
 
-    def add_json(self, name: str, value: Any) -> None:
-        """Add a JSON file."""
-        self.add(name, json.dumps(self.redactor.value(value), indent=1) + "\n")
+    def add_value(self, name: str, value: Any, dump: Callable[[Any], str]) -> None:
+        """Add a document. Its values lose their secrets, because the rules for text would break its syntax."""
+        self.files[name] = dump(self.redactor.value(value)).encode("utf-8", "replace")
 
     def packed(self, folder: str, moment: float) -> bytes:
         """Return the files as .tar.gz, within a folder."""
@@ -68,11 +70,11 @@ def bundle_of(
 ) -> Bundle:
     """Return the bundle of a stack: what cannot be read is in `not-read.txt`."""
     found, missing = Bundle(collector.redactor), dict(state.unknown)
-    found.add_json("doctor.json", diagnosis.model_dump(mode="json", by_alias=True))
-    found.add_json("state.json", dumped(state))
+    found.add_value("doctor.json", diagnosis.model_dump(mode="json", by_alias=True), _json)
+    found.add_value("state.json", dumped(state), _json)
     if stack_file is not None:
         with reading(missing, "settings"):
-            found.add("settings.yaml", yaml.safe_dump(collector.redactor.value(settings(stack_file))))
+            found.add_value("settings.yaml", settings(stack_file), yaml.safe_dump)
     for pod in [pod for pod in state.objects("pods") if not is_true(pod, "Ready")][:PODS]:
         with reading(missing, f"log of pod {name_of(pod)}"):
             arguments = ("logs", name_of(pod), "--all-containers", "--prefix", f"--tail={LINES}")
@@ -92,7 +94,8 @@ def add_log(bundle: Bundle, job_id: str, text: str) -> None:
     """Add a job's last lines, those of NCCL in a file of their own, and the ranks' NCCL logs that it carries."""
     lines: list[str] = []
     nccl: list[str] = []
-    for line in text.splitlines():
+    # Before it is cut into files: a private key has several lines.
+    for line in bundle.redactor.text(text[-LOG_CHARACTERS:]).splitlines():
         event = parse(line) if MARK in line else None
         if event is not None and event["kind"] == KIND:
             with suppress(binascii.Error, zlib.error, KeyError, TypeError, ValueError):
@@ -106,6 +109,10 @@ def add_log(bundle: Bundle, job_id: str, text: str) -> None:
     bundle.add(f"jobs/{job_id}.log", _tail(lines))
     if nccl:
         bundle.add(f"nccl/{job_id}/log.txt", _tail(nccl))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1) + "\n"
 
 
 def _tail(lines: list[str]) -> str:

@@ -26,6 +26,7 @@ _FLAG = re.compile(r"--?[\w.-]+")
 _SECRET_FIELD = re.compile(
     r"(?i)(?:token|secret|passw(?:or)?d|passphrase|credentials?|authorization|cookie|[_-]?key[_-]?data)$"
 )
+_END_OF_KEY = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY-----")
 _KEY_LINE = re.compile(r"""(\b[A-Z][A-Z0-9_]*KEY[A-Z0-9_]*["']?\s{0,4}[=:]\s{0,4})("[^"\n]*"|'[^'\n]*'|[^\s,}]+)""")
 
 
@@ -66,7 +67,10 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
-        return _KEY_LINE.sub(rf"\1{REDACTED}", redacted(text, self.known))
+        text = _KEY_LINE.sub(rf"\1{REDACTED}", redacted(text, self.known))
+        *_, last = [None, *_END_OF_KEY.finditer(text)]
+        # The last lines of a log may begin within a key.
+        return text if last is None else REDACTED + text[last.end() :]
 
     def value(self, value: Any) -> Any:
         """Return a JSON value without secrets. Names and references of secrets stay."""
