@@ -190,8 +190,7 @@ def run_job(
                 print(folder.summary(), file=sys.stderr)
     command = shlex.join([python_of(stack.outputs), "-m", kind.driver, request])
     api = stack.accepting_jobs()
-    runtime_env = {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | dict(environment or {})}
-    submit(api, job_id, command, runtime_env, metadata)
+    submit_driver(api, job_id, command, metadata, environment)
     if job.detach:
         print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
         print(job_id)
@@ -203,6 +202,14 @@ def run_job(
     finally:
         if folder is not None:
             print(folder.summary(), file=sys.stderr)
+
+
+def submit_driver(
+    api: Api, job_id: str, command: str, metadata: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> None:
+    """Submit a job that runs a module of this package."""
+    runtime_env = {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | dict(environment or {})}
+    submit(api, job_id, command, runtime_env, metadata)
 
 
 def python_of(outputs: Outputs) -> str:

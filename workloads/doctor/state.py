@@ -24,7 +24,7 @@ from infra.outputs import Outputs
 from workloads.client.api import Api, UnreachableError
 from workloads.client.connection import Connection
 from workloads.client.kubectl import Kubectl
-from workloads.client.run import new_id, submit
+from workloads.client.run import new_id, submit_driver
 from workloads.client.stack import KINDS
 from workloads.doctor.probe import KIND, Probe
 from workloads.doctor.redaction import Redactor
@@ -246,7 +246,7 @@ class Collector:
     def _probe(self, api: Api) -> None:
         python = sys.executable if self.outputs.target == "local" else "python"
         job_id = new_id("doctor")
-        submit(api, job_id, f"{python} -m workloads.doctor.probe", None, {"workload": "doctor"})
+        submit_driver(api, job_id, f"{python} -m workloads.doctor.probe", {"workload": "doctor"})
         deadline = time.monotonic() + PROBE_S
         try:
             while not (job := api.job(job_id)).terminal:

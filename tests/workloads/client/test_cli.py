@@ -24,7 +24,7 @@ def test_help_needs_neither_ray_nor_torch() -> None:
 
 def test_drivers_import_nothing_that_a_cluster_lacks() -> None:
     """The image of a cluster has Ray and PyTorch, and of this project the package `workloads` only."""
-    drivers = ("train.driver", "nccl.driver", "nccl.multigpu", "nccl.hunt.driver")
+    drivers = ("train.driver", "nccl.driver", "nccl.multigpu", "nccl.hunt.driver", "monitor.driver")
     blocked = "import sys; sys.modules |= dict.fromkeys(['cyclopts', 'infra', 'pulumi', 'rich'])"
     imports = "; ".join(f"import workloads.{driver}" for driver in drivers)
     subprocess.run([sys.executable, "-c", f"{blocked}; {imports}"], cwd=ROOT, check=True)

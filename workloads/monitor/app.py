@@ -1,0 +1,389 @@
+"""Screen of `rdma-ray top`: tables of the newest snapshot, kept while the cluster does not answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.events import Resize
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Static
+
+from infra.terminal import printable
+from workloads.client.api import UnreachableError
+from workloads.exits import WorkloadError
+from workloads.monitor.snapshot import Snapshot
+from workloads.monitor.source import Source
+from workloads.monitor.tables import LISTINGS, NODES, OF_ONE_NODE, Listing, Row, details, totals
+
+INTERVALS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+WIDE = 150  # columns of a terminal from which all tables are visible at once
+STALE_INTERVALS = 3  # without a new snapshot, then it is stale
+KEYS = """\
+↑ ↓  j k       row          g G        first, last row
+PgUp PgDn      page         ← →  h l   sideways
+Tab Shift+Tab  table        Enter      everything about a row
+s S            sort by the next column; the other way round
+/              filter the table; Esc shows all rows again
+p              pause: the screen keeps its snapshot
++ -            shorter, longer interval
+q Ctrl+C       quit, and stop the monitor job
+
+GPU%  mean utilization     °C  hottest GPU     W  all GPUs
+tx rx line   Gbit/s: sent, received, line rate in each direction
+alerts       thermal, power brake, Xid of hardware, ECC,
+             NIC down, NIC errors: since the probe started
+-            no such device, or no reading: Enter shows why"""
+
+
+class Listed(DataTable[Text]):
+    """A listing of the snapshot. It writes only cells that changed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+        Binding("g", "scroll_top", show=False),
+        Binding("G", "scroll_bottom", show=False),
+        Binding("h", "scroll_left", show=False),
+        Binding("l", "scroll_right", show=False),
+    ]
+
+    def __init__(self, listing: Listing) -> None:
+        super().__init__(cursor_type="row", cell_padding=0, id=listing.name.replace(" ", "-"))
+        self.listing, self.wide = listing, False
+        self.kept: list[int] = []
+        """Columns on this terminal."""
+        self.shown: list[Row] = []
+        self.text_filter = ""
+        self.sort_by: int | None = None
+        self.backwards = False
+        self.written = 0
+        """Cells written since the start."""
+
+    def arrange(self, wide: bool) -> None:
+        """Make the columns for a wide or a narrow terminal."""
+        self.wide, self.shown = wide, []
+        self.clear(columns=True)
+        self.kept = [index for index, column in enumerate(self.listing.columns) if wide or not column.wide]
+        for index in self.kept:
+            column = self.listing.columns[index]
+            self.add_column(Text(f" {column.title}", justify="left" if column.left else "right"), key=str(index))
+
+    def update(self, rows: Iterable[Row]) -> None:
+        """Show these rows, filtered and sorted. The cursor stays on its row."""
+        before, selected = self.shown, self.selected()
+        self.shown = self._sorted([row for row in rows if self._matches(row)])
+        for at, row in enumerate(self.shown):
+            if at >= len(before):
+                self.add_row(*(self._render(row, index) for index in self.kept), key=str(at))
+                self.written += len(self.kept)
+                continue
+            for index, column in zip(self.kept, self.ordered_columns, strict=True):
+                if row.cells[index].shown != before[at].cells[index].shown:
+                    text = self._render(row, index)
+                    self.update_cell(str(at), str(index), text, update_width=text.cell_len > column.content_width)
+                    self.written += 1
+        for at in range(len(self.shown), len(before)):
+            self.remove_row(str(at))
+        keys = [row.key for row in self.shown]
+        if selected is not None and selected.key in keys and keys[self.cursor_row] != selected.key:
+            self.move_cursor(row=keys.index(selected.key), animate=False)
+        self.border_title = self.title
+
+    @property
+    def title(self) -> str:
+        """Name of the table, its rows, filter and order."""
+        parts = [f"{self.listing.name} {len(self.shown)}"]
+        if self.text_filter:
+            parts.append(f"with {self.text_filter!r}")
+        if self.sort_by is not None:
+            parts.append(f"by {self.listing.columns[self.sort_by].title}{' reversed' if self.backwards else ''}")
+        parts += [f"({self.listing.unit})"] if self.listing.unit else []
+        return Text(" ".join(parts)).markup
+
+    def next_order(self) -> None:
+        """Sort by the next visible column; after the last one, as Ray lists them."""
+        choices = [None, *self.kept]
+        self.sort_by = choices[(choices.index(self.sort_by) + 1) % len(choices)]
+
+    def selected(self) -> Row | None:
+        """Return the row under the cursor."""
+        return self.shown[self.cursor_row] if 0 <= self.cursor_row < len(self.shown) else None
+
+    def _matches(self, row: Row) -> bool:
+        return not self.text_filter or any(self.text_filter.lower() in cell.text.lower() for cell in row.cells)
+
+    def _render(self, row: Row, index: int) -> Text:
+        cell = row.cells[index]
+        return Text(f" {cell.text}", cell.style, justify="left" if self.listing.columns[index].left else "right")
+
+    def _sorted(self, rows: list[Row]) -> list[Row]:
+        if (index := self.sort_by) is None:
+            return rows
+        # The unknown is last in both directions.
+        known = [row for row in rows if row.cells[index].order is not None]
+        known.sort(key=lambda row: row.cells[index].order, reverse=self.backwards)
+        return known + [row for row in rows if row.cells[index].order is None]
+
+
+class Page(ModalScreen[None]):
+    """Text over the screen, until a key closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "app.pop_screen", "close")]
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self.heading, self.text = title, text
+
+    def compose(self) -> ComposeResult:
+        box = VerticalScroll(Static(Text(self.text)))
+        box.border_title, box.border_subtitle = Text(self.heading).markup, "Esc closes"
+        yield box
+
+
+class Top(App[WorkloadError | None]):
+    """The screen. It ends with an error if the source fails before its first snapshot.
+
+    Args:
+        source: Read in a thread of its own, as it may wait for the network.
+    """
+
+    TITLE = "rdma-ray top"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #state { height: auto; max-height: 3; padding: 0 1; }
+    #totals { height: auto; padding: 0 1; }
+    #state { background: $primary-darken-2; color: $text; text-style: bold; }
+    #state.stale { background: $error; }
+    #others { height: 1; padding: 0 1; color: $text-muted; }
+    Listed { height: 1fr; width: 1fr; border-top: solid $surface-lighten-3; border-title-color: $text-muted; }
+    Listed { scrollbar-size: 0 1; background: $background; }
+    Listed:focus { border-top: solid $accent; border-title-color: $accent; }
+    Listed > .datatable--cursor { background: $background; color: $text; }
+    #nodes > .datatable--cursor { background: $primary-darken-2; }
+    Listed:focus > .datatable--cursor { background: $primary; }
+    #nodes { height: 3fr; }
+    #pending, #jobs { width: 2fr; }
+    Horizontal { height: 2fr; }
+    #filter { dock: bottom; height: 3; display: none; }
+    Page { align: center middle; }
+    Page VerticalScroll { width: 90%; max-width: 100; height: auto; max-height: 90%; }
+    Page VerticalScroll { border: round $accent; padding: 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit"),
+        Binding("question_mark", "help", "help"),
+        Binding("tab", "table(1)", "next table", priority=True),
+        Binding("shift+tab", "table(-1)", show=False, priority=True),
+        Binding("enter", "detail", "detail"),
+        Binding("slash", "filter", "filter"),
+        Binding("escape", "unfilter", show=False),
+        Binding("s", "sort", "sort"),
+        Binding("S", "reverse", show=False),
+        Binding("p", "pause", "pause"),
+        Binding("plus,equals_sign", "interval(-1)", "faster"),
+        Binding("minus", "interval(1)", "slower"),
+    ]
+
+    def __init__(self, source: Source, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.source, self.clock = source, clock
+        self.snapshot: Snapshot | None = None
+        self.problem = ""
+        self.changed = clock()
+        self.paused = False
+        self.tables = [Listed(listing) for listing in LISTINGS]
+        self.current = self.tables[0]
+        self._ended = threading.Event()
+
+    def compose(self) -> ComposeResult:
+        nodes, *others = self.tables
+        of_node = [table for table in others if table.listing in OF_ONE_NODE]
+        yield Static(id="state")
+        yield Static(id="totals")
+        yield nodes
+        yield Static(id="others")
+        yield Horizontal(*of_node)
+        yield Horizontal(*(table for table in others if table not in of_node))
+        yield Input(id="filter", placeholder="text that a row has in any column; Enter or Esc ends")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._arrange()
+        self.tables[0].focus()
+        self.set_interval(1, self._show_state)
+        self._show_state()
+        # A daemon: quitting waits for no answer of the network.
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def on_unmount(self) -> None:
+        self._ended.set()
+
+    def on_resize(self, _: Resize) -> None:
+        self._arrange()
+
+    def _read(self) -> None:
+        """Poll the source until the end."""
+        while not self._ended.is_set():
+            found, problem = None, None
+            try:
+                found = self.source.poll()
+            except WorkloadError as error:
+                problem = error
+            if not self._ended.is_set():
+                self.call_from_thread(self.take, found, problem)
+            self._ended.wait(self.source.interval_s)
+
+    def take(self, found: Snapshot | None, problem: WorkloadError | None = None) -> None:
+        """Show what the source has answered."""
+        if problem is not None and self.snapshot is None and not isinstance(problem, UnreachableError):
+            self.exit(problem)
+            return
+        self.problem = str(problem) if problem else ""
+        if found is not None and (self.snapshot is None or found.time != self.snapshot.time):
+            self.changed = self.clock()
+            if not self.paused:
+                self.snapshot = found
+                self.redraw()
+        self._show_state()
+
+    def redraw(self) -> None:
+        """Show the snapshot in all tables."""
+        if self.snapshot is None or not self.is_mounted:
+            return
+        self.query_one("#totals", Static).update(Text(totals(self.snapshot)))
+        self.tables[0].update(NODES.rows(self.snapshot, None))
+        for table in self.tables[1:]:
+            if table.listing not in OF_ONE_NODE:
+                table.update(table.listing.rows(self.snapshot, None))
+        self._show_node()
+
+    def _show_node(self) -> None:
+        selected = self.tables[0].selected()
+        if self.snapshot is None:
+            return
+        for table in self.tables:
+            if table.listing in OF_ONE_NODE:
+                table.update(table.listing.rows(self.snapshot, selected.key if selected else None))
+                if selected:
+                    table.border_title = f"{table.title} of {Text(selected.cells[0].text).markup}"
+        self._show_others()
+
+    def _show_others(self) -> None:
+        """Show the names and sizes of all tables; the visible ones are bold."""
+        names = [
+            Text(f"{table.listing.name} {len(table.shown)}", "bold" if table.display else "") for table in self.tables
+        ]
+        self.query_one("#others", Static).update(Text("  ").join(names))
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        if event.data_table is self.tables[0]:
+            self._show_node()
+
+    def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
+        self.action_detail()
+
+    @property
+    def stale_s(self) -> float | None:
+        """Seconds since the last new snapshot, if that is too long; None if it is not."""
+        silent = self.clock() - self.changed
+        return silent if silent > max(5, STALE_INTERVALS * self.source.interval_s) else None
+
+    def _show_state(self) -> None:
+        found, parts = self.snapshot, []
+        if found is None:
+            parts = ["starting the monitor on the cluster …"]
+        else:
+            parts = [found.cluster, f"Ray {found.ray}", time.strftime("%H:%M:%S", time.localtime(found.time))]
+            parts.append(f"every {self.source.interval_s:g} s")
+            parts += ["PAUSED"] if self.paused else []
+            if (stale := self.stale_s) is not None:
+                parts.append(f"NO NEWS for {stale:.0f} s")
+            parts += found.notes
+        if self.problem:
+            parts.append(printable(self.problem.splitlines()[0]))
+        if self.is_mounted:
+            state = self.query_one("#state", Static)
+            state.update(Text(" · ".join(parts)))
+            state.set_class(bool(self.problem) or self.stale_s is not None, "stale")
+
+    def _arrange(self) -> None:
+        """Show all tables on a wide terminal, else the nodes and one more."""
+        wide = self.size.width >= WIDE
+        second = self.current if self.current is not self.tables[0] else self.tables[3]
+        if wide != self.tables[0].wide or not self.tables[0].columns:
+            for table in self.tables:
+                table.arrange(wide)
+            self.redraw()
+        for table in self.tables[1:]:
+            table.display = wide or table is second
+        for row in self.query(Horizontal):
+            row.display = any(table.display for table in row.children)
+        self.query_one("#others").display = not wide
+        self._show_others()
+
+    def action_table(self, step: int) -> None:
+        """Focus the next table."""
+        if len(self.screen_stack) > 1:
+            return
+        at = (self.tables.index(self.current) + step) % len(self.tables)
+        self.current = self.tables[at]
+        self._arrange()
+        self.current.focus()
+
+    def on_descendant_focus(self) -> None:
+        if isinstance(self.focused, Listed):
+            self.current = self.focused
+
+    def action_detail(self) -> None:
+        """Show everything about the selected row."""
+        if row := self.current.selected():
+            self.push_screen(Page(row.cells[0].text, "\n".join(details(row.item))))
+
+    def action_help(self) -> None:
+        self.push_screen(Page("keys", KEYS))
+
+    def action_filter(self) -> None:
+        """Open the input of the filter."""
+        entry = self.query_one("#filter", Input)
+        entry.display = True
+        entry.value = self.current.text_filter
+        entry.focus()
+
+    def action_unfilter(self) -> None:
+        """Close the input, and show all rows again."""
+        self.query_one("#filter", Input).value = ""
+        self.on_input_changed(None)
+        self.on_input_submitted()
+
+    def on_input_changed(self, _: Input.Changed | None) -> None:
+        self.current.text_filter = self.query_one("#filter", Input).value
+        self.redraw()
+
+    def on_input_submitted(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self.current.focus()
+
+    def action_sort(self) -> None:
+        self.current.next_order()
+        self.redraw()
+
+    def action_reverse(self) -> None:
+        self.current.backwards = not self.current.backwards
+        self.redraw()
+
+    def action_pause(self) -> None:
+        self.paused = not self.paused
+        self._show_state()
+
+    def action_interval(self, step: int) -> None:
+        """Choose the next interval; the monitor job learns of it with its lease."""
+        at = INTERVALS_S.index(self.source.interval_s) if self.source.interval_s in INTERVALS_S else 1
+        self.source.interval_s = INTERVALS_S[min(len(INTERVALS_S) - 1, max(0, at + step))]
+        self._show_state()

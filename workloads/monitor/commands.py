@@ -1,0 +1,96 @@
+"""`rdma-ray top`: the screen, or one snapshot as a table or as JSON."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+from rich.console import Console
+
+from workloads.client.api import UnreachableError
+from workloads.client.connection import Connection
+from workloads.client.view import present, say, table_of
+from workloads.exits import Exit, WorkloadError
+from workloads.monitor.snapshot import PROBE_STARTS, Snapshot
+from workloads.monitor.source import START_S, MonitorJob, Source
+from workloads.monitor.tables import LISTINGS, OF_ONE_NODE, totals
+from workloads.options import Flat, ResultOptions, option
+
+PIPE_WIDTH = 160  # columns of a table that goes to a file or a pipe
+Once = Annotated[bool, option(help="Print one snapshot, and end.")]
+Interval = Annotated[float, option("-i", help="Seconds between snapshots, 1 to 60; + and - change it.")]
+
+
+def top(*, once: Once = False, interval: Interval = 2, options: Flat[ResultOptions] = ResultOptions()) -> int:
+    """Run the screen on a terminal, or print one snapshot."""
+    if not 1 <= interval <= 60:
+        raise WorkloadError(f"--interval {interval:g}: should be 1 to 60 seconds")
+    if options.json_file and not once:
+        raise WorkloadError("--json writes one snapshot: add --once")
+    if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise WorkloadError("`rdma-ray top` needs a terminal; --once prints one snapshot, --once --json as JSON")
+    with Connection(options) as connection:
+        outputs = connection.outputs
+        print(f"starting the monitor on {outputs.ray.cluster}", file=sys.stderr)
+        with MonitorJob(connection.api, outputs, interval) as job:
+            if once:
+                found = one(job)
+                present(found, show, found.document(), options.json_file)
+                return Exit.OK
+            from workloads.monitor.app import Top
+
+            if error := Top(job).run():
+                raise error
+    return Exit.OK
+
+
+def one(source: Source, timeout_s: float = START_S, pause_s: float = 0.5) -> Snapshot:
+    """Return a complete snapshot, or at the timeout the newest one.
+
+    WorkloadError if there is none.
+    """
+    deadline, found, problem = time.monotonic() + timeout_s, None, None
+    while time.monotonic() < deadline:
+        try:
+            found = source.poll() or found
+        except UnreachableError as error:
+            problem = error
+        if found is not None and complete(found):
+            return found
+        time.sleep(pause_s)
+    if found is None:
+        raise problem or WorkloadError(f"the monitor wrote no snapshot within {timeout_s:.0f} s")
+    return found
+
+
+def complete(found: Snapshot) -> bool:
+    """Return whether every probe has answered twice, as rates need."""
+    return all(
+        node.note != PROBE_STARTS and (node.reading is None or node.reading.seconds is not None) for node in found.nodes
+    )
+
+
+def show(found: Snapshot, console: Console) -> None:
+    """Print a snapshot's tables, each if it has rows."""
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.time))
+    say(console, f"{found.cluster} · Ray {found.ray} · {moment}")
+    say(console, totals(found))
+    if not console.is_terminal:
+        console.width = max(console.width, PIPE_WIDTH)
+    for listing in LISTINGS:
+        kept = [index for index, column in enumerate(listing.columns) if not column.wide]
+        columns = [listing.columns[index] for index in kept]
+        for node in found.nodes if listing in OF_ONE_NODE else [None]:
+            if rows := list(listing.rows(found, node.id if node else None)):
+                title = f"{listing.name}{f' of {node.address}' if node else ''}"
+                table = table_of(
+                    [column.title for column in columns],
+                    [column.title for column in columns if column.left],
+                    title=f"{title} ({listing.unit})" if listing.unit else title,
+                )
+                for row in rows:
+                    table.add_row(*(row.cells[index].text for index in kept))
+                console.print(table)
+    for note in found.notes:
+        say(console, f"not read: {note}")

@@ -1,0 +1,265 @@
+"""The document of `rdma-ray top`: what the monitor's driver writes on the head and the client reads.
+
+Its values come from the cluster as they are. A value that cannot be read is None, and never zero.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workloads.exits import WorkloadError
+from workloads.nccl.evidence.gpu import APPLICATION_XIDS, THROTTLING
+from workloads.options import Hidden
+from workloads.results import LARGEST, Part, Time
+
+SCHEMA = "rdma-ray/top/1"
+PROBE_STARTS = "the probe is starting"
+NOT_PROBED = "not probed: a probe would keep the autoscaler from removing an idle node"
+IDLE, RUNNING, DRAINING, DEAD = "idle", "running", "draining", "dead"
+
+
+class MonitorOptions(BaseModel, frozen=True, extra="forbid"):
+    """Request of one monitor job.
+
+    Attributes:
+        name: The job's ID, from which the names of its files follow.
+        gbps_per_nic: Line rate of each NIC as the stack knows it; None to read it from the NIC.
+        elastic: Whether an autoscaler removes idle nodes.
+    """
+
+    name: Hidden[str] = Field(pattern=r"^[\w-]{1,80}$")
+    cluster: Hidden[str]
+    gbps_per_nic: Hidden[int | None] = None
+    elastic: Hidden[bool] = False
+
+    @property
+    def file(self) -> str:
+        """Name of the file with the newest snapshot, in Ray's log folder on the head."""
+        return f"rdma-ray-top-{self.name}.json"
+
+    @property
+    def lease(self) -> str:
+        """Name of the package that the client uploads again and again, as long as it lives."""
+        return f"rdma-ray-top-{self.name}.zip"
+
+
+class Lease(BaseModel, frozen=True, extra="forbid"):
+    """Content of the lease. The driver ends when `count` has not changed for `LEASE_S` of its own seconds."""
+
+    count: int
+    interval_s: float = Field(ge=0.5, le=60)
+
+
+LEASE_S = 90.0
+
+
+class Nic(Part):
+    """Port of an RDMA NIC. Rates are Gbit/s over the last interval.
+
+    Attributes:
+        gbps: Line rate in each direction.
+        errors: Error counters that changed since the probe started.
+    """
+
+    name: str
+    state: str | None = None
+    gbps: float | None = None
+    sent_gbps: float | None = None
+    received_gbps: float | None = None
+    errors: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def down(self) -> bool:
+        return self.state is not None and self.state != "ACTIVE"
+
+
+class Gpu(Part):
+    """State of a GPU by NVML: percent, bytes, watts, °C, MHz.
+
+    Attributes:
+        limited_by: What limits the clocks now, by NVML's names.
+        xids: Xid errors since the probe started.
+        ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
+    """
+
+    index: int
+    name: str | None = None
+    utilization: int | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: int | None = None
+    sm_mhz: int | None = None
+    sm_max_mhz: int | None = None
+    limited_by: list[str] | None = None
+    xids: list[int] = Field(default_factory=list)
+    ecc_uncorrected: int | None = None
+
+    @property
+    def throttled(self) -> list[str]:
+        return [reason for reason in self.limited_by or () if reason in THROTTLING]
+
+    @property
+    def alerts(self) -> list[str]:
+        """Faults in words: `thermal`, `Xid 79`, `ECC 2`. Xid errors of applications are no faults of the GPU."""
+        words = {"SwThermalSlowdown": "thermal", "HwThermalSlowdown": "thermal", "HwPowerBrakeSlowdown": "power brake"}
+        found = [words[reason] for reason in self.throttled]
+        found += [f"Xid {xid}" for xid in self.xids if xid not in APPLICATION_XIDS]
+        found += [f"ECC {self.ecc_uncorrected}"] if self.ecc_uncorrected else []
+        return list(dict.fromkeys(found))
+
+
+class Reading(Part):
+    """What a probe reads on its node.
+
+    Attributes:
+        seconds: Interval that rates and `cpu_percent` cover; None in the first reading, which has neither.
+        missing: What it cannot read, and why.
+    """
+
+    seconds: float | None = None
+    cpu_percent: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    gpus: list[Gpu] = Field(default_factory=list)
+    nics: list[Nic] = Field(default_factory=list)
+    missing: list[str] = Field(default_factory=list)
+
+
+class Amount(Part):
+    """Amount of a resource of Ray."""
+
+    used: float
+    total: float
+
+
+class Node(Part):
+    """A node of Ray.
+
+    Attributes:
+        group: Node group of the autoscaler, if there is one.
+        state: `running`, `idle` (none of its resources is in use), `draining` or `dead`.
+        idle_s: Seconds for which Ray counts it as idle. The autoscaler removes nodes by it.
+        reading: None where no probe has answered; `note` has the reason.
+    """
+
+    id: str
+    address: str
+    role: Literal["head", "worker"]
+    group: str = ""
+    state: str
+    idle_s: float | None = None
+    cpus: Amount
+    gpus: Amount
+    reading: Reading | None = None
+    note: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.state != DEAD
+
+    @property
+    def alerts(self) -> list[str]:
+        """Alerts of GPUs and NICs: `thermal`, `Xid 79 ×2`, `NIC down`, `NIC errors`."""
+        if self.reading is None:
+            return []
+        found = [alert for gpu in self.reading.gpus for alert in gpu.alerts]
+        found += ["NIC down" for nic in self.reading.nics if nic.down]
+        found += ["NIC errors" for nic in self.reading.nics if nic.errors]
+        return [f"{alert} ×{n}" if (n := found.count(alert)) > 1 else alert for alert in dict.fromkeys(found)]
+
+
+class JobRow(Part):
+    """A submitted job: running, pending, or one of the last that ended. Without its command, which may hold secrets."""
+
+    id: str
+    workload: str = ""
+    status: str
+    started: Time | None = None
+    ended: Time | None = None
+    message: str = ""
+
+
+class ActorClass(Part):
+    """Actors of a class, by state. Of the dead ones, Ray remembers the last."""
+
+    name: str
+    states: dict[str, int]
+
+
+class Group(Part):
+    """A placement group; `why` is set while it waits."""
+
+    id: str
+    name: str = ""
+    strategy: str
+    state: str
+    bundles: str
+    why: str = ""
+
+
+class Demand(Part):
+    """A pending request for resources, and why it waits."""
+
+    what: str
+    count: int
+    why: str
+
+
+class Snapshot(Part):
+    """State of a cluster at `time`, on the head's clock.
+
+    Attributes:
+        starting: Nodes that the autoscaler is starting.
+        failed: Why others did not start.
+        notes: What could not be read.
+    """
+
+    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True, allow_inf_nan=False)
+
+    schema_: Literal["rdma-ray/top/1"] = SCHEMA
+    cluster: str
+    ray: str
+    time: Time
+    interval_s: float
+    nodes: list[Node]
+    jobs: list[JobRow] = Field(default_factory=list)
+    actors: list[ActorClass] = Field(default_factory=list)
+    groups: list[Group] = Field(default_factory=list)
+    demands: list[Demand] = Field(default_factory=list)
+    starting: list[str] = Field(default_factory=list)
+    failed: list[str] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return the snapshot as `--json` writes it."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def encode(snapshot: Snapshot) -> str:
+    """Return a snapshot as a JSON string of compressed JSON, which is a tenth of it plain."""
+    text = json.dumps(snapshot.document(), allow_nan=False, separators=(",", ":"))
+    return json.dumps(base64.b64encode(zlib.compress(text.encode(), 1)).decode())
+
+
+def decode(text: object) -> Snapshot:
+    """Return the snapshot in a JSON string of `encode`. WorkloadError if it is none."""
+    try:
+        unpack = zlib.decompressobj()
+        data = unpack.decompress(base64.b64decode(str(text), validate=True), LARGEST)
+        if unpack.unconsumed_tail:
+            raise ValueError(f"it has more than {LARGEST // 2**20} MiB")
+        return Snapshot.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise WorkloadError(f"the monitor's file is no snapshot of this version: {where}: {first['msg']}") from None
+    except (ValueError, zlib.error, binascii.Error) as error:
+        raise WorkloadError(f"the monitor's file is no snapshot of this version: {error}") from None
