@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 
+from workloads.launch.placement import autoscaling
 from workloads.monitor.snapshot import (
     DEAD,
     DRAINING,
@@ -26,7 +27,6 @@ from workloads.monitor.snapshot import (
     Node,
 )
 from workloads.nccl.evidence.node import natural
-from workloads.nccl.placement import autoscaling
 
 HEAD = "node:__internal_head__"
 ENDED_JOBS = 20  # of all that ended; Ray keeps every job

@@ -42,7 +42,7 @@ class Head(Api):
         self.commands.append(command)
         self.status = "RUNNING"
 
-    def call(self, path: str, method: str = "GET", body: object = None, *, read: Any = None) -> Any:
+    def call(self, path: str, method: str = "GET", body: object = None, **_: object) -> Any:
         if self.down:
             raise UnreachableError("down")
         job = self.jobs_started[-1]
