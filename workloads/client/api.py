@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import SecretStr
@@ -26,7 +26,6 @@ LAST_TIME = 253402300800e3  # milliseconds since 1970, the year 10000
 LARGEST = 2**29  # bytes of an answer; Ray answers with the whole log of a job
 LONGEST_LOG_S = 600  # for Ray to read a log; its default is 30
 BYTES_PER_SECOND = 1e6  # slowest upload
-T = TypeVar("T")
 
 
 class UnreachableError(WorkloadError):
@@ -88,6 +87,7 @@ class Api:
         timeout_s: Limit of an attempt.
         unanswered: Hint in the error message if Ray does not answer.
         forward: Port-forward to use instead of `address`.
+        note: Callback for a message when Ray has not answered for some seconds.
     """
 
     address: str
@@ -97,6 +97,7 @@ class Api:
     unanswered: str = "Is the cluster up?"
     forward: Forward | None = None
     patience_s: float = 30
+    note: Callable[[str], None] = field(default=lambda _: None, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     answered: bool = field(default=False, init=False)
@@ -121,7 +122,7 @@ class Api:
 
     def details(self, job_id: str) -> dict[str, Any]:
         """Return Ray's JobDetails. UnknownError if Ray does not know the job."""
-        details = self.call(_path(job_id))
+        details: dict[str, Any] = self.call(_path(job_id))
         if not isinstance(details, dict):  # "" and "." name the list of jobs
             raise UnknownError(f"{job_id!r} is no job's ID: see `rdma-ray list`")
         return details
@@ -146,7 +147,7 @@ class Api:
         # Ray resolves the node by the job, but requires one of its two parameters.
         wanted = {"submission_id": details.get("submission_id") or job_id, "node_id": details["driver_node_id"]}
         query = urlencode({**wanted, "lines": -1, "timeout": LONGEST_LOG_S}, errors="surrogateescape")
-        return self.call(f"/api/v0/logs/file?{query}", read=_text)
+        return str(self.call(f"/api/v0/logs/file?{query}", read=_text))
 
     def stop(self, job_id: str, timeout_s: float = 60) -> Job:
         """Stop a job, wait for its end, and return it. WorkloadError after `timeout_s`."""
@@ -167,8 +168,8 @@ class Api:
         return str(self.call("/api/version")["ray_version"])
 
     def call(
-        self, path: str, method: str = "GET", body: object = None, *, read: Callable[[bytes], T] = json.loads
-    ) -> T:
+        self, path: str, method: str = "GET", body: object = None, *, read: Callable[[bytes], Any] = json.loads
+    ) -> Any:
         """Return the answer's JSON, or what `read` makes of its bytes. A body that is not bytes is sent as JSON."""
         patience = Patience(self)
         while True:
@@ -183,9 +184,9 @@ class Api:
         method: str = "GET",
         body: object = None,
         *,
-        read: Callable[[bytes], T] = json.loads,
+        read: Callable[[bytes], Any] = json.loads,
         timeout_s: float | None = None,
-    ) -> T:
+    ) -> Any:
         """Send a request once. UnreachableError if Ray does not answer."""
         try:
             address = self.forward.address() if self.forward else self.address
@@ -261,6 +262,7 @@ class Patience:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._waited = 0.0
+        self._noted = False
         self._pause = FIRST_PAUSE_S
         self._began = api.clock()
 
@@ -271,6 +273,9 @@ class Patience:
         limit = api.patience_s if api.answered else min(FIRST_S, api.patience_s)
         if self._waited >= limit or (error.refused and not api.answered):
             raise error
+        if self._waited >= FIRST_S and not self._noted:
+            self._noted = True
+            api.note(f"{error} Trying again for {limit:.0f} s")
         api.sleep(self._pause)
         self._waited += self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)

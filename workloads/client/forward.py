@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from infra.kubernetes.pods import DASHBOARD_PORT
 from infra.outputs import Outputs
 from workloads.client.head import explain, service
-from workloads.client.kubectl import Kubectl, failure
+from workloads.client.kubectl import Kubectl, failure, usual_fix
 from workloads.exits import WorkloadError
 
 READY_S = 60  # for the user's credential plugin and a distant control plane
@@ -102,7 +102,7 @@ class Forward(AbstractContextManager["Forward"]):
             if ended or time.monotonic() > deadline:
                 self._end()
                 reason = failure(said) if ended else f"kubectl port-forward is not ready within {READY_S} s"
-                with suppress(WorkloadError):  # kubectl, for its own reason
+                if ended and not usual_fix(said):
                     reason = explain(self._kubectl, self._outputs) or reason
                 raise WorkloadError(f"no connection to Ray: {reason}")
             time.sleep(0.05)

@@ -75,5 +75,9 @@ class Kubectl(AbstractContextManager["Kubectl"]):
 def failure(said: str) -> str:
     """Return the last line that a failed kubectl printed, with the fix where there is a usual one."""
     reason = (said.strip().splitlines() or ["no reason given"])[-1]
-    fix = next((fix for pattern, fix in _FIXES.items() if re.search(pattern, said, re.IGNORECASE)), None)
-    return f"{reason}\n{fix}" if fix else reason
+    return f"{reason}\n{fix}" if (fix := usual_fix(said)) else reason
+
+
+def usual_fix(said: str) -> str | None:
+    """Return the fix for what a failed kubectl printed, if it did not reach the cluster or was not allowed to."""
+    return next((fix for pattern, fix in _FIXES.items() if re.search(pattern, said, re.IGNORECASE)), None)

@@ -305,6 +305,7 @@ def attend(
 ) -> Ended:
     """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, else only this function."""
     results: list[dict[str, Any]] = []
+    api.note = view.note
     try:
         with view:
             job = follow(api, job_id, reader(view, results, listener, history))

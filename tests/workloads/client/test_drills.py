@@ -54,7 +54,7 @@ def test_followers_of_a_job_get_every_line_once_whatever_fails(cluster: Cluster,
     """The answers of the submission are lost; then one follower loses its connection ten times, one gets 429, 500, 503
     and truncated answers for ten seconds, one is stopped for 30 seconds, and the job server is killed."""
     job_id, command = new_id("drill"), shlex.join([sys.executable, "-c", COUNT])
-    losses = iter(["lose", 500, "lose"])
+    losses: Iterator[Fault] = iter(["lose", 500, "lose"])
     with Proxy(cluster.outputs.ray.jobs, lambda method, _: next(losses, None) if method == "POST" else None) as proxy:
         submit(through(cluster, proxy), job_id, command, {"env_vars": {"A": "b"}}, {"workload": "drill"})
         assert next(losses, None) == 500, "Ray was asked once: the lost answer was found by the job's ID"

@@ -72,8 +72,11 @@ def test_any_interruption_leaves_the_log_whole(log: bytes, script: list[int | st
 
 
 def test_an_unreachable_cluster_ends_the_following_but_not_the_job() -> None:
+    source, notes = Source("", ["drop"] * 1000), list[str]()
+    source.note = notes.append
     with pytest.raises(UnreachableError, match=r"may still be running.*\n.*rdma-ray logs j"):
-        lines_of(Source("", ["drop"] * 1000))
+        lines_of(source)
+    assert notes == ["drop Trying again for 300 s"]
 
 
 def test_a_client_that_was_stopped_for_an_hour_goes_on() -> None:
