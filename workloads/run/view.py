@@ -84,9 +84,9 @@ class RunView(ProgressView):
         self.failure: list[str] = []
         self.backlog: deque[tuple[bool, str]] | None = None
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__()
-        if kind is None:
+        if not any(error):
             self.release()
             self._show_failure()
 

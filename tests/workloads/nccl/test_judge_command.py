@@ -125,7 +125,9 @@ def leave(result: Result, json_file: Path, machine: str | None = "a3-ultragpu-8g
     bare = result.model_copy(update={"verdict": None, "spec": result.spec.model_copy(update=spec)})
     job = Job("nccl-1", "SUCCEEDED", "", None, None, 0, {})
     ended = Ended(0, bare.model_dump(mode="json", by_alias=True), job)
-    code = conclude(outputs(gpus=8 if machine else 0, machine=machine), ended, kind_of("nccl"), str(json_file))
+    code = conclude(
+        outputs(gpus=8 if machine else 0, machine=machine), ended, kind_of({"workload": "nccl"}), str(json_file)
+    )
     written: dict[str, Any] = json.loads(json_file.read_text())
     assert written["exit_code"] == code
     return written

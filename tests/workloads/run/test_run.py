@@ -49,9 +49,7 @@ class Head(Api):
         self.packages: list[tuple[str, bytes]] = []
         self.on_submit: Callable[[], None] = lambda: None
 
-    def call(  # type: ignore[override]
-        self, path: str, method: str = "GET", body: Any = None, *, read: Any = json.loads, **_: object
-    ) -> Any:
+    def call(self, path: str, method: str = "GET", body: Any = None, *, read: Any = json.loads, **_: object) -> Any:
         name = path.rpartition("/")[2]
         if method == "PUT":
             self.packages.append((name, body))
