@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workloads.exits import WorkloadError
-from workloads.launch.options import Mode, RunOptions
+
+if TYPE_CHECKING:
+    # Agents start without Pydantic and Cyclopts.
+    from workloads.launch.options import Mode, RunOptions
 
 PROTECTED = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),

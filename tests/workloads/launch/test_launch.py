@@ -216,3 +216,9 @@ def test_exit_codes_are_shown_with_their_ranks_the_rarest_first() -> None:
         "none of ranks 5-6",
         "143 of ranks 1-2, 4",
     ]
+
+
+def test_agent_starts_without_torch_and_the_parsers_of_options() -> None:
+    code = "import sys, workloads.launch.agent; print(sorted({'torch', 'pydantic', 'cyclopts'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

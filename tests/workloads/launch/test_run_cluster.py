@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from tests.workloads.conftest import Cluster, wait_until_free
-from workloads.client.api import Api, follow
+from workloads.client.api import Api
+from workloads.client.follow import follow
 from workloads.exits import Exit
 from workloads.launch.lines import RankLine
 from workloads.results import Event, parse
@@ -154,7 +155,7 @@ def test_ray_train_script_runs_as_it_is_and_gets_its_secret_once(cluster: Cluste
     assert job.code == 0, job.lines
     assert job.lines[-1] == f"2 workers, the secret has {len(SECRET)} characters"
     # Its job is over, and so is the secret: the same driver finds none.
-    entry = job.api.call(f"/api/jobs/{job.id}")
+    entry: dict[str, Any] = job.api.call(f"/api/jobs/{job.id}")
     assert SECRET not in json.dumps(entry) + "".join(job.lines)
     assert f"gcs://rdma-ray-secrets-{job.id}" not in kept(cluster)
 
