@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal
 from textual.events import Resize
-from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from infra.terminal import printable
@@ -20,7 +21,8 @@ from workloads.client.api import UnreachableError
 from workloads.exits import WorkloadError
 from workloads.monitor.snapshot import Snapshot
 from workloads.monitor.source import Source
-from workloads.monitor.tables import LISTINGS, NODES, OF_ONE_NODE, Listing, Row, details, totals
+from workloads.monitor.tables import LISTINGS, NODES, OF_ONE_NODE, details, totals
+from workloads.monitor.widgets import Listed, Page
 
 INTERVALS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 WIDE = 150  # columns of a terminal from which all tables are visible at once
@@ -42,111 +44,6 @@ alerts       thermal, power brake, Xid of hardware, ECC,
 -            no such device, or no reading: Enter shows why"""
 
 
-class Listed(DataTable[Text]):
-    """A listing of the snapshot. It writes only cells that changed."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
-        Binding("g", "scroll_top", show=False),
-        Binding("G", "scroll_bottom", show=False),
-        Binding("h", "scroll_left", show=False),
-        Binding("l", "scroll_right", show=False),
-    ]
-
-    def __init__(self, listing: Listing) -> None:
-        super().__init__(cursor_type="row", cell_padding=0, id=listing.name.replace(" ", "-"))
-        self.listing, self.wide = listing, False
-        self.kept: list[int] = []
-        """Columns on this terminal."""
-        self.shown: list[Row] = []
-        self.text_filter = ""
-        self.sort_by: int | None = None
-        self.backwards = False
-        self.written = 0
-        """Cells written since the start."""
-
-    def arrange(self, wide: bool) -> None:
-        """Make the columns for a wide or a narrow terminal."""
-        self.wide, self.shown = wide, []
-        self.clear(columns=True)
-        self.kept = [index for index, column in enumerate(self.listing.columns) if wide or not column.wide]
-        for index in self.kept:
-            column = self.listing.columns[index]
-            self.add_column(Text(f" {column.title}", justify="left" if column.left else "right"), key=str(index))
-
-    def update(self, rows: Iterable[Row]) -> None:
-        """Show these rows, filtered and sorted. The cursor stays on its row."""
-        before, selected = self.shown, self.selected()
-        self.shown = self._sorted([row for row in rows if self._matches(row)])
-        for at, row in enumerate(self.shown):
-            if at >= len(before):
-                self.add_row(*(self._render(row, index) for index in self.kept), key=str(at))
-                self.written += len(self.kept)
-                continue
-            for index, column in zip(self.kept, self.ordered_columns, strict=True):
-                if row.cells[index].shown != before[at].cells[index].shown:
-                    text = self._render(row, index)
-                    self.update_cell(str(at), str(index), text, update_width=text.cell_len > column.content_width)
-                    self.written += 1
-        for at in range(len(self.shown), len(before)):
-            self.remove_row(str(at))
-        keys = [row.key for row in self.shown]
-        if selected is not None and selected.key in keys and keys[self.cursor_row] != selected.key:
-            self.move_cursor(row=keys.index(selected.key), animate=False)
-        self.border_title = self.title
-
-    @property
-    def title(self) -> str:
-        """Name of the table, its rows, filter and order."""
-        parts = [f"{self.listing.name} {len(self.shown)}"]
-        if self.text_filter:
-            parts.append(f"with {self.text_filter!r}")
-        if self.sort_by is not None:
-            parts.append(f"by {self.listing.columns[self.sort_by].title}{' reversed' if self.backwards else ''}")
-        parts += [f"({self.listing.unit})"] if self.listing.unit else []
-        return Text(" ".join(parts)).markup
-
-    def next_order(self) -> None:
-        """Sort by the next visible column; after the last one, as Ray lists them."""
-        choices = [None, *self.kept]
-        self.sort_by = choices[(choices.index(self.sort_by) + 1) % len(choices)]
-
-    def selected(self) -> Row | None:
-        """Return the row under the cursor."""
-        return self.shown[self.cursor_row] if 0 <= self.cursor_row < len(self.shown) else None
-
-    def _matches(self, row: Row) -> bool:
-        return not self.text_filter or any(self.text_filter.lower() in cell.text.lower() for cell in row.cells)
-
-    def _render(self, row: Row, index: int) -> Text:
-        cell = row.cells[index]
-        return Text(f" {cell.text}", cell.style, justify="left" if self.listing.columns[index].left else "right")
-
-    def _sorted(self, rows: list[Row]) -> list[Row]:
-        if (index := self.sort_by) is None:
-            return rows
-        # The unknown is last in both directions.
-        known = [row for row in rows if row.cells[index].order is not None]
-        known.sort(key=lambda row: row.cells[index].order, reverse=self.backwards)
-        return known + [row for row in rows if row.cells[index].order is None]
-
-
-class Page(ModalScreen[None]):
-    """Text over the screen, until a key closes it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "app.pop_screen", "close")]
-
-    def __init__(self, title: str, text: str) -> None:
-        super().__init__()
-        self.heading, self.text = title, text
-
-    def compose(self) -> ComposeResult:
-        box = VerticalScroll(Static(Text(self.text)))
-        box.border_title, box.border_subtitle = Text(self.heading).markup, "Esc closes"
-        yield box
-
-
 class Top(App[WorkloadError | None]):
     """The screen. It ends with an error if the source fails before its first snapshot.
 
@@ -165,12 +62,13 @@ class Top(App[WorkloadError | None]):
     Listed { height: 1fr; width: 1fr; border-top: solid $surface-lighten-3; border-title-color: $text-muted; }
     Listed { scrollbar-size: 0 1; background: $background; }
     Listed:focus { border-top: solid $accent; border-title-color: $accent; }
-    Listed > .datatable--cursor { background: $background; color: $text; }
+    Listed > .datatable--cursor { background: $background; }
     #nodes > .datatable--cursor { background: $primary-darken-2; }
     Listed:focus > .datatable--cursor { background: $primary; }
     #nodes { height: 3fr; }
     #pending, #jobs { width: 2fr; }
     Horizontal { height: 2fr; }
+    #of-node { height: 11; max-height: 50%; }
     #filter { dock: bottom; height: 3; display: none; }
     Page { align: center middle; }
     Page VerticalScroll { width: 90%; max-width: 100; height: auto; max-height: 90%; }
@@ -209,7 +107,7 @@ class Top(App[WorkloadError | None]):
         yield Static(id="totals")
         yield nodes
         yield Static(id="others")
-        yield Horizontal(*of_node)
+        yield Horizontal(*of_node, id="of-node")
         yield Horizontal(*(table for table in others if table not in of_node))
         yield Input(id="filter", placeholder="text that a row has in any column; Enter or Esc ends")
         yield Footer(show_command_palette=False)
@@ -236,7 +134,8 @@ class Top(App[WorkloadError | None]):
                 found = self.source.poll()
             except WorkloadError as error:
                 problem = error
-            if not self._ended.is_set():
+            # The screen may end at any moment.
+            with suppress(RuntimeError, CancelledError):
                 self.call_from_thread(self.take, found, problem)
             self._ended.wait(self.source.interval_s)
 
@@ -255,7 +154,7 @@ class Top(App[WorkloadError | None]):
 
     def redraw(self) -> None:
         """Show the snapshot in all tables."""
-        if self.snapshot is None or not self.is_mounted:
+        if self.snapshot is None:
             return
         self.query_one("#totals", Static).update(Text(totals(self.snapshot)))
         self.tables[0].update(NODES.rows(self.snapshot, None))
@@ -308,10 +207,9 @@ class Top(App[WorkloadError | None]):
             parts += found.notes
         if self.problem:
             parts.append(printable(self.problem.splitlines()[0]))
-        if self.is_mounted:
-            state = self.query_one("#state", Static)
-            state.update(Text(" · ".join(parts)))
-            state.set_class(bool(self.problem) or self.stale_s is not None, "stale")
+        state = self.query_one("#state", Static)
+        state.update(Text(" · ".join(parts)))
+        state.set_class(bool(self.problem) or self.stale_s is not None, "stale")
 
     def _arrange(self) -> None:
         """Show all tables on a wide terminal, else the nodes and one more."""
@@ -319,7 +217,7 @@ class Top(App[WorkloadError | None]):
         second = self.current if self.current is not self.tables[0] else self.tables[3]
         if wide != self.tables[0].wide or not self.tables[0].columns:
             for table in self.tables:
-                table.arrange(wide)
+                table.set_columns(wide)
             self.redraw()
         for table in self.tables[1:]:
             table.display = wide or table is second

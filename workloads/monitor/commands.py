@@ -28,7 +28,8 @@ def top(*, once: Once = False, interval: Interval = 2, options: Flat[ResultOptio
         raise WorkloadError(f"--interval {interval:g}: should be 1 to 60 seconds")
     if options.json_file and not once:
         raise WorkloadError("--json writes one snapshot: add --once")
-    if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual draws on stderr.
+    if not once and not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise WorkloadError("`rdma-ray top` needs a terminal; --once prints one snapshot, --once --json as JSON")
     with Connection(options) as connection:
         outputs = connection.outputs

@@ -176,7 +176,8 @@ def main(text: str) -> int:
 
     gcs = GcsClient(ray.get_runtime_context().gcs_address)
     key = f"gcs://{options.lease}"
-    file = Path(ray._private.worker._global_node.get_logs_dir_path()) / options.file
+    node: Any = ray._private.worker._global_node  # untyped in Ray
+    file = Path(node.get_logs_dir_path()) / options.file
     probe = ray.remote(num_cpus=0, num_gpus=0, max_restarts=0)(NodeProbe)
 
     def start(node: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import ray
@@ -160,7 +160,7 @@ def read_groups() -> list[Group]:
         "NO_RESOURCES": "the nodes that fit are busy, or too few",
         "QUEUED": "queued",
     }
-    table: dict[str, dict[str, Any]] = ray._private.state.state.placement_group_table()
+    table_of: Callable[[], dict[str, dict[str, Any]]] = ray._private.state.state.placement_group_table  # untyped in Ray
     return [
         Group(
             id=group["placement_group_id"],
@@ -170,7 +170,7 @@ def read_groups() -> list[Group]:
             bundles=bundle_words(group["bundles"].values()),
             why=reasons.get(group["stats"]["scheduling_state"], "") if group["state"] != "CREATED" else "",
         )
-        for group in table.values()
+        for group in table_of().values()
         if group["state"] != "REMOVED"
     ]
 

@@ -18,7 +18,6 @@ from workloads.nccl.evidence.gpu import APPLICATION_XIDS, THROTTLING
 from workloads.options import Hidden
 from workloads.results import LARGEST, Part, Time
 
-SCHEMA = "rdma-ray/top/1"
 PROBE_STARTS = "the probe is starting"
 NOT_PROBED = "not probed: a probe would keep the autoscaler from removing an idle node"
 IDLE, RUNNING, DRAINING, DEAD = "idle", "running", "draining", "dead"
@@ -224,7 +223,7 @@ class Snapshot(Part):
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True, allow_inf_nan=False)
 
-    schema_: Literal["rdma-ray/top/1"] = SCHEMA
+    schema_: Literal["rdma-ray/top/1"] = "rdma-ray/top/1"
     cluster: str
     ray: str
     time: Time

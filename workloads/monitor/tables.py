@@ -89,7 +89,8 @@ def bar(value: float | None, total: float | None, width: int = 8) -> str:
 def _barred(value: float | None, total: float | None, form: str, style: str) -> Cell:
     if value is None:
         return Cell(NOTHING)
-    return Cell(f"{bar(value, total)} {form.format(value)}".strip(), value, style)
+    text = form.format(value)
+    return Cell(f"{bar(value, total)} {text}" if total else text, value, style)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -184,7 +185,7 @@ def _jobs(snapshot: Snapshot, _: str | None) -> Iterable[Row]:
             _text(job.status, _STATE_STYLES.get(job.status, "")),
             Cell(duration(ran) if ran is not None else NOTHING, ran),
             _text(job.workload),
-            _text(job.message, "dim"),
+            _text(job.message, "dim") if job.message else Cell(""),
         )
         yield Row(job.id, cells, job)
 

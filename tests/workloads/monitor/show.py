@@ -8,6 +8,7 @@ python -m tests.workloads.monitor.show picture FILE      # docs/top.svg
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 import time
@@ -60,8 +61,10 @@ def cost(nodes: int) -> None:
 
 async def picture(file: Path) -> None:
     """Write the picture of the documentation."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     app = Top(Simulation(Fleet(24, dead=(7,), idle=(5, 6), jobs=2, cluster="simulated fleet, nothing measured")))
-    async with app.run_test(size=(160, 46)) as pilot:
+    async with app.run_test(size=(160, 40)) as pilot:
         while app.snapshot is None:
             await pilot.pause(0.05)
         app.paused = True
