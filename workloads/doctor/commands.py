@@ -67,8 +67,9 @@ def _show(found: Diagnosis, console: Console) -> None:
     for line in report(found):
         style = {"E": "bold red", "W": "yellow"}.get(line[:1])
         say(console, line, style)
-    for name, reason in found.skipped.items():
-        print(printable(f"not checked: {name}: {reason.splitlines()[0]}"), file=sys.stderr)
+    for reason in dict.fromkeys(found.skipped.values()):
+        names = ", ".join(name for name, its in found.skipped.items() if its == reason)
+        print(printable(f"not checked: {names}: {reason}"), file=sys.stderr)
 
 
 def _progress(line: str) -> None:

@@ -7,7 +7,7 @@ with the reason: `unknown` after a failure, `absent` where the stack has no such
 from __future__ import annotations
 
 import json
-import sys
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ from infra.outputs import Outputs
 from workloads.client.api import Api, UnreachableError
 from workloads.client.connection import Connection
 from workloads.client.kubectl import Kubectl
-from workloads.client.run import new_id, submit_driver
+from workloads.client.run import new_id, python_of, submit_driver
 from workloads.client.stack import KINDS
 from workloads.doctor.probe import KIND, Probe
 from workloads.doctor.redaction import Redactor
@@ -244,9 +244,9 @@ class Collector:
         return None
 
     def _probe(self, api: Api) -> None:
-        python = sys.executable if self.outputs.target == "local" else "python"
         job_id = new_id("doctor")
-        submit_driver(api, job_id, f"{python} -m workloads.doctor.probe", {"workload": "doctor"})
+        command = shlex.join([python_of(self.outputs), "-m", "workloads.doctor.probe"])
+        submit_driver(api, job_id, command, {"workload": "doctor"})
         deadline = time.monotonic() + PROBE_S
         try:
             while not (job := api.job(job_id)).terminal:
@@ -265,7 +265,7 @@ class Collector:
             else:
                 self.unknown[f"probe of {event.get('ip')}"] = str(event.get("error"))
         if not events:
-            reason = (job.message.strip().splitlines() or ["it wrote nothing"])[-1]
+            reason = " … ".join(dict.fromkeys([*job.message.strip().splitlines()[:1], *lines[-1:]]))
             raise WorkloadError(f"the probe's job ended as {job.status} without a node's probe: {reason}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -12,7 +11,7 @@ from urllib.parse import urlencode
 
 from infra.outputs import Outputs
 from workloads.client.api import Api, UnreachableError
-from workloads.client.run import new_id, submit_driver
+from workloads.client.run import new_id, python_of, submit_driver
 from workloads.exits import WorkloadError
 from workloads.monitor.snapshot import LEASE_S, Lease, MonitorOptions, Snapshot, decode
 
@@ -100,9 +99,7 @@ class MonitorJob(AbstractContextManager["MonitorJob"]):
             gbps_per_nic=outputs.fabric.gbps_per_nic,
             elastic=outputs.nodes.elastic,
         )
-        # On `local`, nodes run in this environment, whose interpreter may not be on their PATH.
-        python = sys.executable if outputs.target == "local" else "python"
-        command = shlex.join([python, "-m", "workloads.monitor.driver", options.model_dump_json()])
+        command = shlex.join([python_of(outputs), "-m", "workloads.monitor.driver", options.model_dump_json()])
         self._started, self._seen, self._node, self._renewed = self._clock(), False, None, None
         self._submit(self.api, options.name, command, {"workload": KIND})
         self._options = options

@@ -1,0 +1,51 @@
+"""`doctor` and `inspect` on real Ray."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tarfile
+import time
+
+from tests.workloads.conftest import Cluster
+from workloads.client.api import Api
+from workloads.client.run import new_id, submit
+
+WAITING = "import ray; from ray.util import placement_group as g; ray.init(); ray.get(g([{'CPU': 64}]).ready())"
+
+
+def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None:
+    done = cluster.rdma_ray("doctor", "--json", "doctor.json")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    found = json.loads((cluster.folder / "doctor.json").read_text())
+    assert {"ray", "token", "ray-nodes", "requests", "image", "packages", "clock-skew"} <= {*found["passed"]}
+    assert found["skipped"] == {}
+
+    api, job = Api.of(cluster.outputs), new_id("mine")
+    submit(api, job, shlex.join([sys.executable, "-c", WAITING]))
+    try:
+        deadline = time.monotonic() + 60
+        while not any(
+            group["state"] == "PENDING" for group in api.call("/api/v0/placement_groups")["data"]["result"]["result"]
+        ):
+            assert time.monotonic() < deadline, api.logs(job)
+            time.sleep(0.3)
+        done = cluster.rdma_ray("inspect", "--out", "bundle.tar.gz")
+        assert (done.stdout, done.returncode) == ("bundle.tar.gz\n", 0), done.stderr
+        done = cluster.rdma_ray("doctor")
+    finally:
+        api.stop(job)
+    print(done.stdout)
+    assert done.returncode == 2, done.stderr
+    first, seen, cure = done.stdout.splitlines()
+    assert first.startswith("ERROR  placement group ")
+    assert first.endswith(f"of job {job}: no node has 64 CPU  [requests]")
+    assert (seen.split()[1], cure.split()[0]) == ("INFEASIBLE", "cure:")
+    with tarfile.open(cluster.folder / "bundle.tar.gz") as archive:
+        files = {member.name.partition("/")[2]: archive.extractfile(member) for member in archive.getmembers()}
+        texts = {name: file.read().decode() for name, file in files.items() if file is not None}
+    print(texts["README.txt"])
+    assert first in texts["README.txt"]
+    assert f"jobs/{job}.log" in texts
+    assert cluster.token not in "".join(texts.values())
