@@ -1,4 +1,4 @@
-"""`rdma-ray doctor` and `rdma-ray inspect`. Their help is in cli.py."""
+"""`rdma-ray doctor` and `rdma-ray inspect`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ from workloads.options import Flat, ResultOptions, StackOptions, option
 
 
 def doctor(*, options: Flat[ResultOptions] = ResultOptions()) -> int:
-    """Show what is wrong, and nothing if nothing is."""
+    """Check a stack that is up, and show each problem with its cure.
+
+    A healthy stack prints nothing.
+
+    Example: rdma-ray doctor --stack gke
+    Exit codes: 0 healthy, 2 problems, 1 no problem found and a check could not run.
+    """
     with Connection(options) as stack:
         state = Collector(stack, _progress).collect()
     found = diagnose(state)
@@ -37,7 +43,14 @@ def inspect(
     ] = None,
     options: Flat[StackOptions] = StackOptions(),
 ) -> None:
-    """Write the bundle, and print its path."""
+    """Write one file with the state of a stack, without secrets.
+
+    It has objects, events, queue reasons, Ray's state, logs and settings. Its
+    README.txt begins with what `doctor` finds.
+
+    Example: rdma-ray inspect --stack gke --out gke.tar.gz
+    Exit codes: 0 written, whatever it shows; 1 error.
+    """
     if out is not None and not out.absolute().parent.is_dir():
         raise WorkloadError(f"--out {out}: there is no folder {out.absolute().parent}")
     if out is not None and out.exists() and not out.is_file():

@@ -23,7 +23,13 @@ Interval = Annotated[float, option("-i", help="Seconds between snapshots, 1 to 6
 
 
 def top(*, once: Once = False, interval: Interval = 2, options: Flat[ResultOptions] = ResultOptions()) -> int:
-    """Run the screen on a terminal, or print one snapshot."""
+    """Watch nodes, GPUs, RDMA NICs, jobs and pending demands.
+
+    Press ? for the keys.
+
+    Example: rdma-ray top --once --json
+    Exit codes: 0 ended by q, or one snapshot printed; 1 error.
+    """
     if not 1 <= interval <= 60:
         raise WorkloadError(f"--interval {interval:g}: should be 1 to 60 seconds")
     if options.json_file and not once:
