@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_python_and_cuda_are_the_projects() -> None:
 
 def test_locked_torch_has_code_for_every_supported_gpu() -> None:
     # H200 and B200, by NVIDIA's table of compute capabilities (CUDA programming guide, read 2026-11).
-    assert {"sm_90", "sm_100"} <= set(torch._C._cuda_getArchFlags().split())  # type: ignore[attr-defined]
+    assert {"sm_90", "sm_100"} <= set(str(torch._C._cuda_getArchFlags()).split())
 
 
 def test_constraints_are_the_locked_versions_without_hashes(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_constraints_are_the_locked_versions_without_hashes(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("settings", "machine"), [(gke, "a4-highgpu-8g"), (eks, "p6-b200.48xlarge")])
-def test_tag_is_legal(settings: type[CloudSettings], machine: str) -> None:
+def test_tag_is_legal(settings: Callable[[dict[str, str]], CloudSettings], machine: str) -> None:
     image = f"example.com/ray:{OWN_TAG}"
     assert settings({"ray.image": image, "nodes.machine": machine}).ray.image == image
 

@@ -79,9 +79,11 @@ def checked(text: str, file: Path, folder: Path) -> Settings:
 
 def _section(text: str, file: Path) -> yaml.MappingNode:
     """Return the node of the settings `ray`."""
-    node: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
     for name in ("config", SECTION):
+        assert isinstance(node, yaml.MappingNode)
         node = next((value for key, value in node.value if key.value == name), None)
         if not isinstance(node, yaml.MappingNode):
             raise WorkloadError(f"{file.name} has no map `{SECTION}:`: add it with a line `{KEY}: …`, and try again")
+    assert isinstance(node, yaml.MappingNode)
     return node

@@ -105,6 +105,6 @@ def test_entry_point_knows_its_stack(stack: dict[str, Any]) -> None:
 
 def test_other_settings_of_a_stack_do_not_replace_its_indexed_job() -> None:
     mode = {"ray.mode": "indexed-job", "ray.entrypoint": "true", "nodes.max": 4, "ray.maxWorkers": 2}
-    others = {"nodes.max": 6, "nodes.maxRunHours": 24, "access.publicEndpoint": True, "protect": False}
+    others: dict[str, Any] = {"nodes.max": 6, "nodes.maxRunHours": 24, "access.publicEndpoint": True, "protect": False}
     others |= {"access.authorizedNetworks": ["203.0.113.7/32"]}
     assert job_spec(args_of(GKE, mode)) == job_spec(args_of(GKE, mode | others))
