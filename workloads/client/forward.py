@@ -16,13 +16,14 @@ from workloads.exits import WorkloadError
 
 READY_S = 60  # for the user's credential plugin and a distant control plane
 _READY = re.compile(rf"^Forwarding from 127\.0\.0\.1:(\d+) -> {DASHBOARD_PORT}$", re.MULTILINE)
-# Standard input is a pipe that closes when the command ends, even by SIGKILL. In the background, a shell's own
-# standard input is /dev/null, so the reader has the pipe as 3.
+# Standard input is a pipe. It has a line when kubectl has to end, and closes without one when the command ends, even by
+# SIGKILL, which also leaves its folder ($0) with the kubeconfig. In the background, a shell's own standard input is
+# /dev/null, so the reader has the pipe as 3.
 _GUARD = """
 exec 3<&0
 "$@" 3<&- &
 kubectl=$!
-(read -r _ <&3; kill -9 "$kubectl") 2>/dev/null &
+(read -r _ <&3 || rm -rf "$0"; kill -9 "$kubectl") 2>/dev/null &
 reader=$!
 wait "$kubectl"
 status=$?
@@ -86,7 +87,7 @@ class Forward(AbstractContextManager["Forward"]):
         # A file, because kubectl prints a line for each connection, which would fill a pipe.
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD, "sh", *command],
+                ["/bin/sh", "-c", _GUARD, str(self._kubectl.folder), *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -111,6 +112,6 @@ class Forward(AbstractContextManager["Forward"]):
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
-            with suppress(BrokenPipeError):
-                process.stdin.close()
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(b"\n")
             process.wait()

@@ -80,18 +80,19 @@ def test_a_stuck_kubectl_is_replaced(kubectl: Fake) -> None:
         assert not psutil.pid_exists(stuck)
 
 
-def test_kubectl_ends_with_a_killed_command(kubectl: Fake) -> None:
+def test_kubectl_and_kubeconfig_end_with_a_killed_command(kubectl: Fake) -> None:
     code = (
         "import time; from workloads.client.connection import Connection; from workloads.options import StackOptions\n"
         f"with Connection(StackOptions(outputs_file={str(kubectl.folder / 'outputs.json')!r})) as stack:\n"
-        "    print(stack.api.version(), flush=True); time.sleep(60)"
+        "    print(stack.api.version(), stack.kubectl.folder, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
         assert command.stdout is not None
-        pid = int(command.stdout.readline())
+        version, folder = command.stdout.readline().split()
+        pid = int(version)
         guard = psutil.Process(psutil.Process(pid).ppid())
         command.kill()
-    until(lambda: not psutil.pid_exists(pid) and not guard.is_running())
+    until(lambda: not psutil.pid_exists(pid) and not guard.is_running() and not Path(folder).exists())
 
 
 @pytest.mark.parametrize(
