@@ -20,6 +20,8 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
 
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
 from infra.terminal import printable
 from workloads.exits import WorkloadError
 from workloads.results import read_bytes
@@ -148,7 +150,9 @@ def _walk(found: Folder) -> None:
             if reason := _refused(entry, above):
                 found.leave_out(reason, name)
             elif entry.is_dir():
-                todo.append((Path(entry.path), f"{name}/", rules, above))
+                # The target of a link: a path through many links takes long to resolve.
+                path = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+                todo.append((Path(path), f"{name}/", rules, above))
             else:
                 found.files.append((Path(entry.path), name))
                 found.sizes[name] = entry.stat().st_size
@@ -184,14 +188,12 @@ class Rule:
     """Patterns of an ignore file that applies to the names below `prefix`. A pattern that is none matches nothing."""
 
     def __init__(self, prefix: str, file: Path, below: str = "") -> None:
-        from ray._private.thirdparty.pathspec.patterns import GitWildMatchPattern  # takes half a second
-
         self.prefix, self.below = prefix, below
         self.patterns = []
         data = read_bytes(file, LARGEST_RULES) if file.is_file() else b""
         for line in data.decode(errors="replace").splitlines():
             with suppress(IndexError, ValueError, re.error):
-                self.patterns.append(GitWildMatchPattern(line))
+                self.patterns.append(GitIgnoreSpecPattern(line))
 
     def decide(self, name: str) -> bool | None:
         """Return whether the file excludes this name in the archive; None if no pattern matches. The last counts."""

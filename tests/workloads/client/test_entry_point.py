@@ -108,7 +108,7 @@ def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
     file = cluster.folder / "inside.json"
     command = f"{sys.executable} -m workloads.cli bench nccl --op all_reduce -b 4K -e 4K -n 2 --json {file}"
     job_id = run.new_id("inside")
-    run.submit(api, job_id, command, {JOB_STACK: HERE, "PYTHONPATH": str(ROOT)})
+    run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, "PYTHONPATH": str(ROOT)})
     ended = run.attend(api, job_id, View(), stop_on_interrupt=False)
     assert (ended.code, ended.job.status) == (1, "SUCCEEDED"), "no event of the inner driver is in the job's log"
     result = Result.read(file)

@@ -190,7 +190,7 @@ def test_no_secret_is_in_the_diagnosis(tmp_path: Path, capfd: pytest.CaptureFixt
     said = capfd.readouterr()
     text = (tmp_path / "d.json").read_text()
     assert json.loads(text)["schema"] == "rdma-ray/doctor/1"
-    assert "not checked: nodes: nodes: kubectl get nodes" in said.err
+    assert "nodes: kubectl get nodes: error" in said.err
     assert leaks(text + said.out + said.err) == []
 
 
