@@ -1,0 +1,109 @@
+"""docs/recipes.md on a real cluster: its commands run in its order, and print lines of the shape that it shows.
+
+UPDATE_GOLDENS=1 make test PYTEST=tests/workloads/test_recipes.py    # writes what they print into the page
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.workloads.conftest import Cluster
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
+UPDATE = "UPDATE_GOLDENS"
+# ```console: commands after "$ ", each with its output. ```python hello.py: a file of the folder.
+BLOCK = re.compile(r"^```(console|\w+ \S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
+ANY_LINES = "…"
+
+
+@dataclass
+class Command:
+    """A command of the page, and the lines that the page shows after it."""
+
+    text: str
+    shown: list[str] = field(default_factory=list)
+
+
+def commands(block: str) -> list[Command]:
+    """Return the commands of a console block."""
+    found: list[Command] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append(Command(line.removeprefix("$ ")))
+        else:
+            found[-1].shown.append(line)
+    return found
+
+
+def shape(line: str) -> str:
+    """Return a line without what differs between runs: figures, IDs, addresses, times, and the width of columns."""
+    line = re.sub(r"\b([a-z]+)-\d{8}-\d{6}-[0-9a-f]{6}\b", r"\1-ID", line.rstrip())
+    line = re.sub(r"[0-9a-f]{40,}", "ID", line)
+    line = re.sub(r"-?\d+(?:[.:,T/-]\d+)*(?:Z|s)?", "0", line)
+    return re.sub(r"\s+|[─━═]+", " ", line).strip()
+
+
+def agrees(shown: list[str], printed: list[str]) -> bool:
+    """Return whether the printed lines have the shapes shown; a line with only `…` stands for any lines."""
+    if not shown:
+        return not printed
+    if shown[0].strip() == ANY_LINES:
+        return any(agrees(shown[1:], printed[count:]) for count in range(len(printed) + 1))
+    return bool(printed) and shape(shown[0]) == shape(printed[0]) and agrees(shown[1:], printed[1:])
+
+
+def sections() -> list[tuple[str, str]]:
+    """Return the page's sections as (title, text)."""
+    _, *parts = SECTION.split(PAGE.read_text(encoding="utf-8"))
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("title", [title for title, _ in sections()])
+def test_recipe_prints_what_the_page_shows(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, title: str
+) -> None:
+    text = dict(sections())[title]
+    folder = tmp_path_factory.mktemp("recipe")
+    environment = cluster.environment() | {"PATH": f"{cluster.command.parent}:{os.environ['PATH']}", "COLUMNS": "120"}
+    updated = text
+    for kind, block in BLOCK.findall(text):
+        if kind != "console":
+            (folder / kind.split()[1]).write_text(block, encoding="utf-8")
+            continue
+        lines = []
+        for command in commands(block):
+            # bash: `$ command && echo $?` works; stdout and stderr in the order that a terminal shows.
+            done = subprocess.run(
+                ["bash", "-c", command.text],
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            printed = done.stdout.splitlines()
+            if UPDATE not in os.environ:
+                assert agrees(command.shown, printed), f"$ {command.text}\n{done.stdout}"
+            lines += [f"$ {command.text}", *(command.shown if agrees(command.shown, printed) else printed)]
+        updated = updated.replace(block, "".join(f"{line}\n" for line in lines))
+    if updated != text:
+        PAGE.write_text(PAGE.read_text(encoding="utf-8").replace(text, updated), encoding="utf-8")
+
+
+def test_recipe_with_another_shape_is_found() -> None:
+    """The comparison itself: another word, a missing line and an additional line differ; figures do not."""
+    shown = ["rank 0 of 2", ANY_LINES, "3 nodes, 61.5 GB/s"]
+    assert agrees(shown, ["rank 1 of 4", "3 nodes, 7.25 GB/s"])
+    assert agrees(shown, ["rank 1 of 4", "anything", "3 nodes, 7 GB/s"])
+    for printed in (["rank 1 of 4"], ["rank 1 of 4", "3 nodes, 7 GB/s", "more"], ["rank one of 4", "3 nodes, 7 GB/s"]):
+        assert not agrees(shown, printed)
