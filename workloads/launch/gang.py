@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 
 from workloads.exits import Exit, blames_peer, last_line
 from workloads.launch.agent import Agent
-from workloads.launch.lines import RankLine
+from workloads.launch.lines import TORCHRUN, RankLine
 from workloads.launch.options import RunOptions
 from workloads.launch.placement import Reservation, all_nodes
 from workloads.launch.plan import Share
@@ -151,7 +151,7 @@ class Gang:
             if kind == "line":
                 self.tails[node, rank].append(value)
                 written.append(
-                    f"torchrun on {self.reserved.spots[node].host}: {value}"
+                    f"{TORCHRUN}{self.reserved.spots[node].host}: {value}"
                     if rank is None
                     else str(RankLine(rank, moment, value))
                 )

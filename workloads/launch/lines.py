@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+TORCHRUN = "torchrun on "
+"""First words of a line that torchrun itself writes: how it ends its ranks, mostly."""
 _FORM = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) rank (\d{1,6}) \| (.*)", re.DOTALL)
 
 

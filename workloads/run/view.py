@@ -16,10 +16,11 @@ from rich.console import Console
 from infra.terminal import printable
 from workloads.client.view import ProgressView
 from workloads.exits import WorkloadError
-from workloads.launch.lines import RankLine
+from workloads.launch.lines import TORCHRUN, RankLine
 from workloads.options import option
 from workloads.results import Event
 
+LONGEST_TEXT = 20_000  # characters of an event that are shown, from its end
 PHASES = {"placement": "reserving the nodes", "start": "starting the ranks", "run": "running"}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -32,7 +33,9 @@ class LineOptions:
         tuple[int, ...],
         option(negative=(), help="Show the lines of this rank; repeatable. [default: 0, and after a failure its rank]"),
     ] = ()
-    all_ranks: Annotated[bool, option(name="--all", help="Show the lines of every rank, each with its rank.")] = False
+    all_ranks: Annotated[
+        bool, option(name="--all", help="Show every rank's lines, each with its rank, and torchrun's.")
+    ] = False
     since: Annotated[
         str | None,
         option(metavar="TIME", help="Show ranks' lines from this time on: 10m, 2h, or 2026-11-23T12:00 (local time)."),
@@ -98,22 +101,22 @@ class RunView(ProgressView):
                 self.say(f"waiting for the nodes for {event['seconds']} s: {event['text']}")
             case "failure":
                 who = f"rank {event['rank']} on {event['host']}"
-                self.failure = [f"{who} failed with exit code {event['code']}; its last lines:", str(event["text"])]
+                self.failure = [f"{who} failed with exit code {event['code']}; its last lines:", _end(event["text"])]
             case "restart":
                 self._show_failure()
                 self.note(f"starting again, {event['number']} of {event['of']} times")
             case _:
-                self.note(str(event["text"]))
+                self.note(_end(event["text"]))
 
     def line(self, text: str) -> None:
         found = RankLine.parse(text)
         if found is None:
-            if self.recent:
-                self._show(not self.gang, settled(text))
+            if self.recent and (self.ranks is None or not text.startswith(TORCHRUN)):
+                self._show(not self.gang, text)
         elif found.time >= self.since:
             self.recent = True
             if self.ranks is None or found.rank in self.ranks:
-                self._show(True, f"rank {found.rank} | " * self.prefixed + settled(found.text))
+                self._show(True, f"rank {found.rank} | " * self.prefixed + found.text)
 
     def say(self, text: str) -> None:
         if self.progress.live.is_started:
@@ -150,9 +153,8 @@ class RunView(ProgressView):
             print(printable(text), file=self.output, flush=True)
 
 
-def settled(text: str) -> str:
-    """Return what a terminal shows in the end of a line that a progress bar has rewritten."""
-    return text.rstrip("\r").rpartition("\r")[2]
+def _end(text: object) -> str:
+    return str(text)[-LONGEST_TEXT:]
 
 
 def output_of(json_file: str | None) -> TextIO:

@@ -206,9 +206,10 @@ FOUR = lines(
     event("waiting", text="1 of 2 nodes ready", seconds=2),
     "2026-11-23 11:00:00,000\tINFO job_manager.py:1 -- start",
     "a line of Ray",
+    "torchrun on h: a warning",
     (0, 100.0, "first"),
     (1, 100.5, "other"),
-    (0, 200.0, "10%\r20%"),
+    (0, 200.0, "20%"),
     (3, 201.0, MARK + '{"kind":"result","result":{}}'),
 )
 
@@ -241,6 +242,7 @@ def test_logs_show_chosen_lines_on_stdout_and_notes_on_stderr(
     assert ("a line of Ray" in said.err) == ("--since" not in arguments and "--tail" not in arguments)
     assert "waiting for the nodes for 2 s: 1 of 2 nodes ready" in said.err
     assert "job_manager" not in said.err
+    assert "a warning" not in said.err
 
 
 def test_the_failing_rank_s_traceback_comes_last(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
