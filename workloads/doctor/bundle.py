@@ -24,6 +24,7 @@ import yaml
 from workloads.client.connection import Connection
 from workloads.doctor.diagnosis import Diagnosis, Finding
 from workloads.doctor.machines import name_of
+from workloads.doctor.ray import jobs_of
 from workloads.doctor.redaction import Redactor
 from workloads.doctor.state import Collector, State, dumped, is_true, reading
 from workloads.exits import WorkloadError
@@ -79,7 +80,7 @@ def bundle_of(
         with reading(missing, f"log of pod {name_of(pod)}"):
             arguments = ("logs", name_of(pod), "--all-containers", "--prefix", f"--tail={LINES}")
             found.add(f"pods/{name_of(pod)}.log", stack.kubectl.run(*arguments))
-    submitted = [job for job in state.ray.get("jobs") or [] if job.get("submission_id")]
+    submitted = [job for job in jobs_of(state) if job.get("submission_id")]
     for job in sorted(submitted, key=lambda job: job.get("start_time") or 0, reverse=True)[:JOBS]:
         with reading(missing, f"log of job {job['submission_id']}"):
             add_log(found, job["submission_id"], stack.api.logs(job["submission_id"]))

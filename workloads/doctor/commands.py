@@ -65,7 +65,7 @@ def inspect(
     path = out or Path(f"{name}.tar.gz")
     write(path, bundle.packed(name, state.time))
     _progress("")
-    counts = f"{len(found.findings)} findings, {len(bundle.files)} files"
+    counts = f"findings: {len(found.findings)}, files: {len(bundle.files)}"
     print(printable(f"{path}: {counts}; README.txt in it is the summary"), file=sys.stderr)
     print(path)
 

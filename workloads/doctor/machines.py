@@ -101,7 +101,7 @@ def nodes(state: State) -> Iterator[Problem]:
             text = f"{ready.get('reason', 'no condition')}: {ready.get('message', '')}".rstrip(": ")
             yield Problem(f"node {name_of(node)}", "the node is not ready", text)
         elif node["spec"].get("unschedulable"):
-            cure = f"kubectl uncordon {name_of(node)}, if nobody repairs it"
+            cure = f"kubectl uncordon {name_of(node)}, unless it is under repair"
             yield Problem(f"node {name_of(node)}", "the node is cordoned", "spec.unschedulable: true", cure, "warning")
 
 

@@ -71,7 +71,7 @@ def image(state: State) -> Iterator[Problem]:
             lacks += [name for name in NEEDS[transport] if not probe.libraries.get(name)]
         if lacks:
             yield Problem(
-                named(probe), f"the image lacks {', '.join(lacks)}", f"looked for in its process: {', '.join(lacks)}"
+                named(probe), f"the image lacks {', '.join(lacks)}", f"not in its process: {', '.join(lacks)}"
             )
 
 

@@ -253,7 +253,7 @@ def _without_node(state: State, pod: Json, age: float) -> Iterator[Problem]:
             cure = (
                 "wait: the cloud reports no failure; `rdma-ray inspect` keeps the events for a question to its support"
             )
-            yield Problem(where, f"waits for its node since {age / 60:.0f} minutes", shown, cure, "warning")
+            yield Problem(where, f"has waited {age / 60:.0f} min for its node", shown, cure, "warning")
     elif age > PENDING_S:
         cause = explained([message])
         text = "no node fits" if cause is None else f"no node: {cause.text}"
@@ -276,7 +276,7 @@ def _not_started(state: State, pod: Json, age: float) -> Iterator[Problem]:
         yield Problem(where, "the node cannot set it up", f"{setups[-1]['reason']}: {setups[-1]['message']}", cure)
     else:
         shown = waiting or str(condition(pod, "Ready").get("message") or condition(pod, "Ready").get("reason"))
-        yield Problem(where, f"is not ready since {age / 60:.0f} minutes", shown, f"kubectl -n ray logs {name_of(pod)}")
+        yield Problem(where, f"not ready for {age / 60:.0f} min", shown, f"kubectl -n ray logs {name_of(pod)}")
 
 
 @check(

@@ -11,7 +11,7 @@ from infra.catalog.pins import RAY_IN
 from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import GPU, gpu_nodes, name_of
 from workloads.doctor.pods import PENDING_S
-from workloads.doctor.state import State, is_true, labels
+from workloads.doctor.state import WORKLOAD, State, is_true, labels
 from workloads.doctor.workload import workload_of
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ DISK_FULL = 95
 
 def jobs_of(state: State) -> list[Json]:
     """Return the jobs of users, without the probes of this command."""
-    return [job for job in state.ray["jobs"] if (job.get("metadata") or {}).get("workload") != "doctor"]
+    return [job for job in state.ray.get("jobs") or [] if (job.get("metadata") or {}).get("workload") != WORKLOAD]
 
 
 def alive(state: State) -> list[Json]:
@@ -128,8 +128,9 @@ def head(state: State) -> Iterator[Problem]:
     "requests",
     "ray placement groups",
     "ray nodes",
+    "ray jobs",
     "ray status",
-    cure="ask for what a node has (`rdma-ray status`), or stop the job that asks: rdma-ray stop ID",
+    cure="request what a node has (`rdma-ray status`), or stop the job: rdma-ray stop ID",
 )
 def requests(state: State) -> Iterator[Problem]:
     """A placement group, task or actor waits for resources that no node has, or for others' work to end."""
@@ -141,16 +142,13 @@ def requests(state: State) -> Iterator[Problem]:
             continue
         stats = group.get("stats") or {}
         age = state.time - int(stats.get("creation_request_received_ns") or 0) / 1e9
-        if age < PENDING_S and stats.get("scheduling_state") != "INFEASIBLE":
-            continue
         shapes = [bundle["unit_resources"] for bundle in group.get("bundles") or []]
+        if age < PENDING_S and all(_fits(state, shape) for shape in shapes):
+            continue
         job = submissions.get(group.get("creator_job_id")) or group.get("creator_job_id")
         where = f"placement group {group['name'] or group['placement_group_id'][:12]} of job {job}"
-        yield Problem(
-            where,
-            _unmet(state, shapes),
-            f"{stats.get('scheduling_state')} since {age / 60:.0f} minutes: {_shown(shapes)}",
-        )
+        text = f"{stats.get('scheduling_state')} for {age / 60:.0f} min: {_shown(shapes)}"
+        yield Problem(where, _unmet(state, shapes), text)
     for line in state.ray.get("demands") or []:
         shape, _, count = line.rpartition(": ")
         wanted = literal_eval(shape) if re.fullmatch(r"\{[^{}]*\}", shape) else {}
@@ -191,7 +189,7 @@ def jobs(state: State) -> Iterator[Problem]:
         age = state.time - (job.get("start_time") or state.time * 1000) / 1000
         if job["status"] == "PENDING" and age > LATE_S and not waiting_pods(state):
             text = str(job.get("message") or "no message")
-            yield Problem(f"job {job.get('submission_id')}", f"it is pending since {age / 60:.0f} minutes", text)
+            yield Problem(f"job {job.get('submission_id')}", f"pending for {age / 60:.0f} min", text)
 
 
 def last_work(state: State) -> float | None:
@@ -224,7 +222,7 @@ def idle_gpus(state: State) -> Iterator[Problem]:
         idle = state.time - max(since, node["start_time_ms"] / 1000)
         if node["resources_total"].get("GPU") and idle > limit:
             gpus = node["resources_total"]["GPU"]
-            text = f"no job, and no actor with a GPU, since {idle / 60:.0f} minutes"
+            text = f"no job, and no actor with a GPU, for {idle / 60:.0f} min"
             yield Problem(f"Ray node {node['node_ip']}", f"{gpus:g} GPUs without work", text, severity="warning")
 
 
@@ -241,11 +239,11 @@ def unused_nodes(state: State) -> Iterator[Problem]:
     for node in extra[state.outputs.nodes.min :]:
         age = state.age(node["metadata"].get("creationTimestamp"))
         if age > IDLE_S:
-            text = f"it is {age / 60:.0f} minutes old; allocatable {GPU}: {node['status']['allocatable'].get(GPU, 0)}"
+            text = f"it is {age / 60:.0f} min old; allocatable {GPU}: {node['status']['allocatable'].get(GPU, 0)}"
             yield Problem(f"node {name_of(node)}", "a GPU node without a pod of Ray", text, severity="warning")
 
 
-@check("stale-cluster", "ray jobs", "ray nodes", "ray actors", cure="make down, if nobody needs it")
+@check("stale-cluster", "ray jobs", "ray nodes", "ray actors", cure="make down, if it is not needed")
 def stale_cluster(state: State) -> Iterator[Problem]:
     """The cluster has run no job for days."""
     since = last_work(state)
@@ -255,4 +253,4 @@ def stale_cluster(state: State) -> Iterator[Problem]:
         and not any(node["resources_total"].get("GPU") for node in alive(state))
     ):
         text = f"the last job ended, or the head started, {(state.time - since) / 86400:.0f} days ago"
-        yield Problem(f"cluster {state.outputs.ray.cluster}", "nobody uses it", text, severity="warning")
+        yield Problem(f"cluster {state.outputs.ray.cluster}", "it is not used", text, severity="warning")

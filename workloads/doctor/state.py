@@ -36,6 +36,8 @@ Json = dict[str, Any]
 SYSTEM = "kube-system"
 OPERATORS = (SYSTEM, "kuberay-system", "kueue-system")
 """Namespaces of what the stack installs besides Ray."""
+WORKLOAD = "doctor"
+"""Metadata of the probe's job. Its record stays until the next probe."""
 PROBE_S = 180
 """Seconds after which the probe's job counts as failed: it starts a process on every node."""
 POLL_S = 0.5
@@ -244,9 +246,13 @@ class Collector:
         return None
 
     def _probe(self, api: Api) -> None:
-        job_id = new_id("doctor")
+        # Ray's monitor of a job records one that is deleted as soon as it ends as failed (job_manager.py, Ray 2.60).
+        for job in api.jobs():
+            if job.metadata.get("workload") == WORKLOAD and job.ended and time.time() - job.ended > PROBE_S:
+                api.call(f"/api/jobs/{job.id}", method="DELETE")
+        job_id = new_id(WORKLOAD)
         command = shlex.join([python_of(self.outputs), "-m", "workloads.doctor.probe"])
-        submit_driver(api, job_id, command, {"workload": "doctor"})
+        submit_driver(api, job_id, command, {"workload": WORKLOAD})
         deadline = time.monotonic() + PROBE_S
         try:
             while not (job := api.job(job_id)).terminal:
@@ -257,7 +263,6 @@ class Collector:
         finally:
             with suppress(WorkloadError):
                 api.stop(job_id)
-                api.call(f"/api/jobs/{job_id}", method="DELETE")  # its record would hide that nobody uses the cluster
         events = [event for event in map(parse, lines) if event is not None and event["kind"] == KIND]
         for event in events:
             if "probe" in event:
@@ -308,7 +313,7 @@ def demands(status: str) -> list[str]:
     """Return the requests for resources that Ray cannot meet now, from the text of `ray status`."""
     _, _, rest = status.partition("Pending Demands:\n")
     lines = [line.strip() for line in rest.splitlines()]
-    # `bundle_group_…` is the request by which Ray itself looks whether a placement group is ready.
+    # `bundle_group_…` is how Ray checks whether a placement group is ready.
     return [line for line in lines if line.startswith("{") and "bundle_group_" not in line]
 
 

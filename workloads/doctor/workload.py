@@ -121,12 +121,12 @@ def queue(state: State) -> Iterator[Problem]:
         yield Problem(where, "the queue can never admit it", text, cure)
     elif reserved.get("status") != "True" and age > PENDING_S:
         cure = "wait for the workloads before it: kubectl -n ray get workloads"
-        yield Problem(where, f"waits in the queue since {age / 60:.0f} minutes", text, cure, "warning")
+        yield Problem(where, f"has waited {age / 60:.0f} min in the queue", text, cure, "warning")
     elif age > WAITING_S and not any(is_true(each, "Failed") for each in state.objects("provisioning requests")):
         checks = (body.get("status") or {}).get("admissionChecks") or []
         text = "; ".join(f"{each.get('name')} {each.get('state')}: {each.get('message')}" for each in checks)
         cure = "wait: the cloud provisions the nodes of queued requests when it has all of them"
-        yield Problem(where, f"waits for its nodes since {age / 60:.0f} minutes", text, cure, "warning")
+        yield Problem(where, f"has waited {age / 60:.0f} min for its nodes", text, cure, "warning")
 
 
 @check("isolation", "network policies", "pods", cure="make up: it creates the policy again")

@@ -307,7 +307,7 @@ FAULTS = [
     Fault(
         "pods",
         ON_WORKER,
-        "waits for its node since 60 minutes",
+        "has waited 60 min for its node",
         "the cloud reports no failure",
         GKE,
         lambda s: pending(s, "3 Insufficient cpu", ("TriggeredScaleUp", "pod triggered scale-up: [{gpu 1->2}]")),
@@ -319,7 +319,7 @@ FAULTS = [
     ),
     Fault("pods", ON_WORKER, "ends again and again", "--previous", GKE, not_started("CrashLoopBackOff")),
     Fault("pods", ON_WORKER, "the node cannot set it up", "volume, network or device", GKE, not_set_up),
-    Fault("pods", ON_WORKER, "is not ready since 60 minutes", "logs gke-ray-worker-2", GKE, not_started("Unknown")),
+    Fault("pods", ON_WORKER, "not ready for 60 min", "logs gke-ray-worker-2", GKE, not_started("Unknown")),
     Fault(
         "refused-pods",
         "RayCluster gke-ray",
@@ -418,7 +418,7 @@ FAULTS = [
     Fault(
         "queue",
         "Workload wl-eks-ray of eks-ray",
-        "waits in the queue since 60 minutes",
+        "has waited 60 min in the queue",
         "before it",
         QUEUED,
         queue_says("Pending", "insufficient unused quota"),
@@ -432,7 +432,12 @@ FAULTS = [
         queue_says("Inactive", "The workload is deactivated", active=False),
     ),
     Fault(
-        "queue", "Workload wl-eks-ray of eks-ray", "waits for its nodes", "all of them", QUEUED, queue_waits_for_nodes
+        "queue",
+        "Workload wl-eks-ray of eks-ray",
+        "has waited 60 min for its nodes",
+        "all of them",
+        QUEUED,
+        queue_waits_for_nodes,
     ),
     Fault(
         "queue",

@@ -16,8 +16,8 @@ FIRST = "Ray node 10.0.0.3 (host-1)"
 DAY = 24 * HOUR
 
 
-def group(state: str, resources: dict[str, float], count: int = 1) -> Any:
-    stats = {"creation_request_received_ns": str(int((NOW - 600) * 1e9)), "scheduling_state": state}
+def group(state: str, resources: dict[str, float], count: int = 1, age_s: float = 600) -> Any:
+    stats = {"creation_request_received_ns": str(int((NOW - age_s) * 1e9)), "scheduling_state": state}
     found = {
         "placement_group_id": "29b5dad8065d6ec3ac26b6875e1302000000",
         "name": "",
@@ -168,7 +168,7 @@ FAULTS = [
     Fault(
         "jobs",
         "job nccl-1",
-        "it is pending since 20 minutes",
+        "pending for 20 min",
         "rdma-ray stop",
         LOCAL,
         job(status="PENDING", start_time=int((NOW - 1200) * 1000)),
@@ -181,7 +181,7 @@ FAULTS = [
         GKE,
         lambda s: idle(s, 2 * HOUR),
     ),
-    Fault("stale-cluster", "cluster local", "nobody uses it", "make down", LOCAL, lambda s: idle(s, 4 * DAY)),
+    Fault("stale-cluster", "cluster local", "it is not used", "make down", LOCAL, lambda s: idle(s, 4 * DAY)),
     Fault(
         "probe",
         "Ray node 127.0.0.4",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.workloads.doctor import kubernetes_faults, ray_faults, states
@@ -42,3 +44,9 @@ def test_what_cannot_be_read_is_not_a_pass() -> None:
     assert found.skipped["jobs"] == "ray jobs: timed out"
     assert "not as expected" in found.skipped["head"]
     assert not {"jobs", "head"} & {*found.passed}
+
+
+def test_the_page_lists_every_check() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{check.name}` | {check.finds} | {check.cure} |" for check in CHECKS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kubernetes.stack_objects import stacks
-from tests.workloads.doctor import states
+from tests.workloads.doctor import ray_faults, states
 from workloads.doctor.diagnosis import diagnose
 
 
@@ -24,3 +24,10 @@ NAMES += ["gke, Indexed Job", "gke, RayJob", "eks, queued"]
 def test_cloud(name: str, workers: int) -> None:
     found = diagnose(states.cloud(name, workers))
     assert (found.findings, found.skipped, found.exit_code) == ([], {}, 0)
+
+
+def test_a_request_that_the_autoscaler_meets_is_no_fault() -> None:
+    """Ray finds it infeasible until the first node is there."""
+    state = states.cloud("gke", 0)
+    ray_faults.group("INFEASIBLE", {"GPU": 8.0}, age_s=20)(state)
+    assert diagnose(state).findings == []

@@ -10,7 +10,7 @@ import time
 
 from tests.workloads.conftest import Cluster
 from workloads.client.api import Api
-from workloads.client.run import new_id, submit_driver
+from workloads.client.run import new_id
 
 WAITING = "import ray; from ray.util import placement_group as g; ray.init(); ray.get(g([{'CPU': 64}]).ready())"
 
@@ -21,6 +21,7 @@ def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None
     found = json.loads((cluster.folder / "doctor.json").read_text())
     assert {"ray", "token", "ray-nodes", "requests", "image", "packages", "clock-skew"} <= {*found["passed"]}
     assert found["skipped"] == {}
+    assert {each.status for each in Api.of(cluster.outputs).jobs() if each.id.startswith("doctor-")} == {"SUCCEEDED"}
 
     api, job = Api.of(cluster.outputs), new_id("mine")
     submit(api, job, shlex.join([sys.executable, "-c", WAITING]))
@@ -36,7 +37,6 @@ def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None
         done = cluster.rdma_ray("doctor")
     finally:
         api.stop(job)
-    print(done.stdout)
     assert done.returncode == 2, done.stderr
     first, seen, cure = done.stdout.splitlines()
     assert first.startswith("ERROR  placement group ")
@@ -45,7 +45,7 @@ def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None
     with tarfile.open(cluster.folder / "bundle.tar.gz") as archive:
         files = {member.name.partition("/")[2]: archive.extractfile(member) for member in archive.getmembers()}
         texts = {name: file.read().decode() for name, file in files.items() if file is not None}
-    print(texts["README.txt"])
     assert first in texts["README.txt"]
     assert f"jobs/{job}.log" in texts
+    assert not any(name.startswith("jobs/doctor-") for name in texts)
     assert cluster.token not in "".join(texts.values())
