@@ -275,7 +275,8 @@ def _not_started(state: State, pod: Json, age: float) -> Iterator[Problem]:
         cure = "the message names the volume, network or device: does it exist, and may this node use it?"
         yield Problem(where, "the node cannot set it up", f"{setups[-1]['reason']}: {setups[-1]['message']}", cure)
     else:
-        shown = waiting or str(condition(pod, "Ready").get("message") or condition(pod, "Ready").get("reason"))
+        ready = condition(pod, "Ready")
+        shown = waiting or str(ready.get("message") or ready.get("reason") or f"phase {pod['status'].get('phase')}")
         yield Problem(where, f"not ready for {age / 60:.0f} min", shown, f"kubectl -n ray logs {name_of(pod)}")
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.doctor import kubernetes_faults, ray_faults, states
+from tests.workloads.doctor import kubernetes_faults, ray_faults, states, workload_faults
 from tests.workloads.doctor.fault import Fault
 from workloads.doctor.diagnosis import CHECKS, diagnose
 from workloads.doctor.pods import CAUSES, STARTS
 from workloads.exits import Exit
 
-FAULTS = [*kubernetes_faults.FAULTS, *ray_faults.FAULTS]
+FAULTS = [*kubernetes_faults.FAULTS, *workload_faults.FAULTS, *ray_faults.FAULTS]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

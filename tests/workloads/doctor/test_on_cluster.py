@@ -24,7 +24,7 @@ def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None
     assert {each.status for each in Api.of(cluster.outputs).jobs() if each.id.startswith("doctor-")} == {"SUCCEEDED"}
 
     api, job = Api.of(cluster.outputs), new_id("mine")
-    submit(api, job, shlex.join([sys.executable, "-c", WAITING]))
+    submit_driver(api, job, shlex.join([sys.executable, "-c", WAITING]), {})
     try:
         deadline = time.monotonic() + 60
         while not any(

@@ -1,0 +1,167 @@
+"""Faults of the workload, its queue, operators, policies and images."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tests.workloads.doctor import states
+from tests.workloads.doctor.fault import Fault, named, set_condition
+from tests.workloads.doctor.states import HOUR, NOW, at, body
+from workloads.doctor.state import State
+
+LONG_AGO = at(NOW - HOUR)
+GKE, RAY_JOB, JOB = (partial(states.cloud, name) for name in ("gke", "gke, RayJob", "gke, Indexed Job"))
+ALONE, QUEUED = (partial(states.cloud, name, 0) for name in ("gke", "eks, queued"))
+WORKER = "gke-ray-worker-2"
+
+
+def without_pods(state: State) -> None:
+    state.kubernetes["pods"] = []
+    state.absent.update(ray="no head pod of Ray is ready", probes="no head pod of Ray is ready")
+    state.ray.clear()
+
+
+def queue_says(reason: str, message: str, age: float = HOUR, **spec: Any) -> Any:
+    def plant(state: State) -> None:
+        without_pods(state)
+        (workload,) = state.kubernetes["workloads"]
+        workload["metadata"]["creationTimestamp"] = at(NOW - age)
+        workload["spec"] = spec
+        workload["status"] = {}
+        set_condition(workload, "QuotaReserved", "False", LONG_AGO, reason=reason, message=message)
+        state.kubernetes["rayclusters"][0]["spec"]["suspend"] = True
+
+    return plant
+
+
+def queue_waits_for_nodes(state: State) -> None:
+    queue_says("Pending", "")(state)
+    (workload,) = state.kubernetes["workloads"]
+    set_condition(workload, "QuotaReserved", "True", LONG_AGO)
+
+
+def provisioning_failed(state: State) -> None:
+    queue_waits_for_nodes(state)
+    request = body("ProvisioningRequest", "request-1")
+    set_condition(request, "Failed", "True", LONG_AGO, reason="Failed", message="Quota 'GPUS_ALL_REGIONS' exceeded")
+    state.kubernetes["provisioning requests"] = [request]
+
+
+def suspended(state: State) -> None:
+    without_pods(state)
+    state.kubernetes["rayclusters"][0]["spec"]["suspend"] = True
+
+
+def ray_job_failed(state: State) -> None:
+    status = {"jobDeploymentStatus": "Failed", "reason": "AppFailed", "message": "exit code 1"}
+    state.kubernetes["rayjobs"][0]["status"] = status
+
+
+def other_image(state: State) -> None:
+    (status,) = named(state, "pods", WORKER)["status"]["containerStatuses"]
+    status["image"] = "registry.example/ray:new"
+
+
+def moved_tag(state: State) -> None:
+    (status,) = named(state, "pods", WORKER)["status"]["containerStatuses"]
+    status["imageID"] = f"rayproject/ray@sha256:{'b' * 64}"
+
+
+FAULTS = [
+    Fault(
+        "operators",
+        "Deployment kuberay-system/kuberay-operator",
+        "does not run",
+        "describe deployment",
+        GKE,
+        lambda s: s.kubernetes["operators"][0].update(status={}),
+    ),
+    Fault(
+        "workload", "cluster gke-ray", "does not exist", "make up", GKE, lambda s: s.kubernetes["rayclusters"].clear()
+    ),
+    Fault("workload", "RayCluster gke-ray", "suspended", "make up starts it", ALONE, suspended),
+    Fault(
+        "workload",
+        "RayCluster gke-ray",
+        "no operator acts on it",
+        "kuberay-system",
+        GKE,
+        lambda s: s.kubernetes["rayclusters"][0].update(status={}),
+    ),
+    Fault(
+        "workload",
+        "RayCluster gke-ray",
+        "reports it as failed",
+        "describe RayCluster/gke-ray",
+        GKE,
+        lambda s: s.kubernetes["rayclusters"][0]["status"].update(state="failed"),
+    ),
+    Fault("workload", "RayJob gke-ray", "the job failed", "delete rayjob gke-ray", RAY_JOB, ray_job_failed),
+    Fault(
+        "workload",
+        "Job gke-ray",
+        "the job failed",
+        "logs job/gke-ray",
+        JOB,
+        lambda s: set_condition(s.kubernetes["jobs"][0], "Failed", "True", LONG_AGO),
+    ),
+    Fault(
+        "queue",
+        "ClusterQueue gpu",
+        "inactive",
+        "clusterqueue",
+        QUEUED,
+        lambda s: set_condition(s.kubernetes["cluster queues"][0], "Active", "False", LONG_AGO),
+    ),
+    Fault(
+        "queue",
+        "Workload wl-eks-ray of eks-ray",
+        "can never admit it",
+        "nodes.max",
+        QUEUED,
+        queue_says("Pending", "request > maximum capacity (40 > 32)"),
+    ),
+    Fault(
+        "queue",
+        "Workload wl-eks-ray of eks-ray",
+        "has waited 60 min in the queue",
+        "before it",
+        QUEUED,
+        queue_says("Pending", "insufficient unused quota"),
+    ),
+    Fault(
+        "queue",
+        "Workload wl-eks-ray of eks-ray",
+        "deactivated",
+        "patch workload",
+        QUEUED,
+        queue_says("Inactive", "The workload is deactivated", active=False),
+    ),
+    Fault(
+        "queue",
+        "Workload wl-eks-ray of eks-ray",
+        "has waited 60 min for its nodes",
+        "all of them",
+        QUEUED,
+        queue_waits_for_nodes,
+    ),
+    Fault(
+        "queue",
+        "ProvisioningRequest request-1",
+        "the quota of the project",
+        "quota",
+        QUEUED,
+        provisioning_failed,
+    ),
+    Fault(
+        "isolation",
+        "pod gke-ray-head-0, pod gke-ray-worker-1, pod gke-ray-worker-2",
+        "no NetworkPolicy",
+        "make up",
+        GKE,
+        lambda s: s.kubernetes["network policies"].clear(),
+    ),
+    Fault("images", "pods of Ray", "they run different images", "digest", GKE, other_image),
+    Fault("images", "image rayproject/ray:2.60.0-py311-cu128", "the tag moved", "digest", GKE, moved_tag),
+]
