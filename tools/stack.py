@@ -314,7 +314,7 @@ def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float]
     facts.add_row("training", f"{accuracy:.2%} of the test digits right after {epochs} epochs on {world} workers")
     facts.add_row("times", ", ".join(f"{phase} {value:.0f} s" for phase, value in seconds.items()))
     facts.add_row("dashboard", f"{ray['dashboard']} (requires the token)")
-    facts.add_row("token", f"bin/pulumi stack output ray --show-secrets --stack {stack}")
+    facts.add_row("token", f"bin/rdma-ray dashboard --show-token --stack {stack}")
     facts.add_row("results", f"{results.relative_to(Path.cwd()) if results.is_relative_to(Path.cwd()) else results}/")
     facts.add_row("take it down", f"make down STACK={stack}")
     console.print(facts)

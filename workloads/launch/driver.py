@@ -13,7 +13,6 @@ from pathlib import Path
 from workloads.exits import WorkloadError
 from workloads.launch import secrets
 from workloads.launch.options import RunOptions
-from workloads.launch.plan import check
 
 NOT_FOUND, NOT_RUN = 127, 126  # exit codes of shells for a command that does not exist, and that cannot run
 
@@ -22,7 +21,6 @@ def main(text: str) -> int:
     """Run the command as requested, and return the exit code of the process."""
     options = RunOptions.model_validate_json(text)
     try:
-        check(options)
         environment = dict(options.environment)
         if options.secrets:
             values = secrets.take(secrets.own_job_id())

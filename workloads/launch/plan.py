@@ -11,17 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workloads.exits import WorkloadError
-
 if TYPE_CHECKING:
     # Agents start without Pydantic and Cyclopts.
-    from workloads.launch.options import Mode, RunOptions
+    from workloads.launch.options import Mode
 
-PROTECTED = {
-    *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-    *("CUDA_VISIBLE_DEVICES", "TORCHELASTIC_RESTART_COUNT", "RDMA_RAY_RESTART"),
-}
-"""Variables that the launcher sets. The client refuses these and more."""
 TORCHRUN = "torch.distributed.run"
 
 
@@ -48,12 +41,6 @@ class Share:
     @property
     def ranks(self) -> range:
         return range(self.node * self.per_node, (self.node + 1) * self.per_node)
-
-
-def check(options: RunOptions) -> None:
-    """Raise WorkloadError for variables of a gang that the launcher sets itself."""
-    if options.mode != "driver" and (found := sorted(PROTECTED & {*options.environment, *options.secrets})):
-        raise WorkloadError(f"--env {found[0]}: the launcher sets it for each rank: leave it out")
 
 
 def guard_plan(share: Share, base: Mapping[str, str], extra: Sequence[Mapping[str, str]]) -> dict[str, Any]:

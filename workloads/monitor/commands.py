@@ -17,6 +17,7 @@ from workloads.monitor.source import START_S, MonitorJob, Source
 from workloads.monitor.tables import LISTINGS, OF_ONE_NODE, totals
 from workloads.options import Flat, ResultOptions, option
 
+LONGEST_CELL = 60  # characters
 PIPE_WIDTH = 160  # columns of a table that goes to a file or a pipe
 Once = Annotated[bool, option(help="Print one snapshot, and end.")]
 Interval = Annotated[float, option("-i", help="Seconds between snapshots, 1 to 60; + and - change it.")]
@@ -71,6 +72,11 @@ def one(source: Source, timeout_s: float = START_S, pause_s: float = 0.5) -> Sna
     return found
 
 
+def shorten(text: str) -> str:
+    """Cut a cell that would leave no room for the others."""
+    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
+
+
 def complete(found: Snapshot) -> bool:
     """Return whether every probe has answered twice, as rates need."""
     return all(
@@ -97,7 +103,7 @@ def show(found: Snapshot, console: Console) -> None:
                     title=f"{title} ({listing.unit})" if listing.unit else title,
                 )
                 for row in rows:
-                    table.add_row(*(row.cells[index].text for index in kept))
+                    table.add_row(*(shorten(row.cells[index].text) for index in kept))
                 console.print(table)
     for note in found.notes:
         say(console, f"not read: {note}")

@@ -185,7 +185,7 @@ def _jobs(snapshot: Snapshot, _: str | None) -> Iterable[Row]:
             _text(job.status, _STATE_STYLES.get(job.status, "")),
             Cell(duration(ran) if ran is not None else NOTHING, ran),
             _text(job.workload),
-            _text(job.message, "dim") if job.message else Cell(""),
+            _text(job.message, "dim") if job.message and job.status != "SUCCEEDED" else Cell(""),
         )
         yield Row(job.id, cells, job)
 

@@ -24,6 +24,7 @@ from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from infra.terminal import printable
 from workloads.exits import WorkloadError
+from workloads.nccl.evidence.show import counted
 from workloads.results import read_bytes
 
 LARGEST = 100 * 2**20
@@ -70,7 +71,7 @@ class Folder:
         return self.sizes.total()
 
     def __str__(self) -> str:
-        return f"{len(self.files)} files, {mebibytes(self.size)} of {self.path}"
+        return f"{counted(len(self.files), 'file')}, {mebibytes(self.size)} of {self.path}"
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each reason to leave out files."""

@@ -18,7 +18,7 @@ from workloads.launch import plan
 from workloads.launch.agent import Agent
 from workloads.launch.gang import TAIL, Failure, failure_text
 from workloads.launch.options import RunOptions
-from workloads.launch.plan import PROTECTED, Share, check, guard_plan, torchrun_options
+from workloads.launch.plan import Share, guard_plan, torchrun_options
 from workloads.launch.result import ends
 from workloads.launch.secrets import own_job_id
 from workloads.launch.session import PORT_TRIES, Session
@@ -92,13 +92,6 @@ def test_torchrun_is_that_of_the_images_interpreter(command: str) -> None:
     assert process["arguments"][:3] == [sys.executable, "-m", "torch.distributed.run"]
     assert process["arguments"][-3:] == ["train.py", "-m", "x"]
     assert list(found["ranks"]) == [2, 3]
-
-
-@pytest.mark.parametrize("name", sorted(PROTECTED))
-def test_variables_of_the_launcher_are_refused(name: str) -> None:
-    with pytest.raises(WorkloadError, match=f"--env {name}: the launcher sets it"):
-        check(RunOptions(mode="ranks", environment={name: "1"}))
-    check(RunOptions(mode="driver", environment={name: "1"}))
 
 
 def test_port_is_held_below_the_ephemeral_ones() -> None:

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from tests.workloads.gloo_ranks import on_ranks
-from tests.workloads.train.curves import scalars
 from tests.workloads.train.train_ranks import specification
+from tests.workloads.train.training import scalars
 from workloads.exits import WorkloadError
 from workloads.train import journal
 from workloads.train.checkpoints import Folder

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.workloads.train.curves import scalars
 from tests.workloads.train.train_ranks import record, run, specification
+from tests.workloads.train.training import scalars
 from workloads.exits import Exit
 from workloads.train import journal, shards
 from workloads.train.checkpoints import Folder
