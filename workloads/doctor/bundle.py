@@ -95,7 +95,7 @@ def add_log(bundle: Bundle, job_id: str, text: str) -> None:
     """Add a job's last lines, those of NCCL in a file of their own, and the ranks' NCCL logs that it carries."""
     lines: list[str] = []
     nccl: list[str] = []
-    # Before it is cut into files: a private key has several lines.
+    # Before lines are cut: the first half of a token is not recognized.
     for line in bundle.redactor.text(text[-LOG_CHARACTERS:]).splitlines():
         event = parse(line) if MARK in line else None
         if event is not None and event["kind"] == KIND:

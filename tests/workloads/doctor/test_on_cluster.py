@@ -10,7 +10,8 @@ import time
 
 from tests.workloads.conftest import Cluster
 from workloads.client.api import Api
-from workloads.client.run import new_id, submit_driver
+from workloads.client.run import new_id
+from workloads.client.submit import submit
 
 WAITING = "import ray; from ray.util import placement_group as g; ray.init(); ray.get(g([{'CPU': 64}]).ready())"
 
@@ -24,7 +25,7 @@ def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None
     assert {each.status for each in Api.of(cluster.outputs).jobs() if each.id.startswith("doctor-")} == {"SUCCEEDED"}
 
     api, job = Api.of(cluster.outputs), new_id("mine")
-    submit_driver(api, job, shlex.join([sys.executable, "-c", WAITING]), {})
+    submit(api, job, shlex.join([sys.executable, "-c", WAITING]))
     try:
         deadline = time.monotonic() + 60
         while not any(

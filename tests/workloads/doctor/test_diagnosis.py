@@ -1,4 +1,4 @@
-"""Each planted fault is named by its cause, place and cure, and nothing else is."""
+"""A healthy stack has no finding. Each planted fault is named by its cause, place and cure, and nothing else is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kubernetes.stack_objects import stacks
 from tests.workloads.doctor import kubernetes_faults, ray_faults, states, workload_faults
 from tests.workloads.doctor.fault import Fault
 from workloads.doctor.diagnosis import CHECKS, diagnose
@@ -13,6 +14,30 @@ from workloads.doctor.pods import CAUSES, STARTS
 from workloads.exits import Exit
 
 FAULTS = [*kubernetes_faults.FAULTS, *workload_faults.FAULTS, *ray_faults.FAULTS]
+
+
+def test_local() -> None:
+    found = diagnose(states.local())
+    assert (found.findings, found.skipped, found.exit_code) == ([], {}, 0)
+
+
+# Every stack file, and what no stack file has.
+NAMES = [name for name, _, _ in stacks() if "," not in name]
+NAMES += ["gke, Indexed Job", "gke, RayJob", "eks, queued"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_cloud(name: str, workers: int) -> None:
+    found = diagnose(states.cloud(name, workers))
+    assert (found.findings, found.skipped, found.exit_code) == ([], {}, 0)
+
+
+def test_a_request_that_the_autoscaler_meets_is_no_fault() -> None:
+    """Ray finds it infeasible until the first node is there."""
+    state = states.cloud("gke", 0)
+    ray_faults.group("INFEASIBLE", {"GPU": 8.0}, age_s=20)(state)
+    assert diagnose(state).findings == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
