@@ -14,7 +14,7 @@ from infra.terminal import printable
 from workloads.client.api import Api, Job
 from workloads.client.connection import Connection
 from workloads.client.run import kind_of, reader
-from workloads.client.show import row_of, show_run
+from workloads.client.show import row_of, rows_of, show_run
 from workloads.client.stack import read_outputs
 from workloads.client.view import present, write_json
 from workloads.exits import Exit, WorkloadError
@@ -55,12 +55,14 @@ def _status(api: Api) -> dict[str, Any]:
         "cluster": api.cluster,
         "ray": api.version(),
         "nodes": sorted(nodes, key=lambda node: (node["role"], node["ip"])),
-        "jobs": [row for row in map(row_of, api.jobs()) if row["status"] in ("PENDING", "RUNNING")],
+        "jobs": [row for row in rows_of(api) if row["status"] in ("PENDING", "RUNNING")],
     }
 
 
 def jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """List the jobs that the cluster remembers, newest first.
+
+    Jobs of the commands themselves, such as those of `top`, are left out.
 
     --json has {jobs: [{id, kind, name, status, exit_code, started, seconds}]}:
     started in seconds since 1970.
@@ -69,7 +71,7 @@ def jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     Exit codes: 0 listed, 1 error.
     """
     with Connection(options) as connection:
-        found = [row_of(job) for job in connection.api.jobs()]
+        found = rows_of(connection.api)
     present(found, _show_jobs, {"schema": "rdma-ray/list/1", "jobs": found}, options.json_file)
 
 

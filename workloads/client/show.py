@@ -7,13 +7,20 @@ import sys
 import time
 from typing import Any
 
-from workloads.client.api import Job
+from workloads.client.api import Api, Job
 from workloads.client.connection import Connection
 from workloads.client.run import attend, conclude, kind_of
 from workloads.client.view import write_json
 from workloads.run.view import LineOptions, RunView, output_of
 
+OWN = ("monitor", "doctor", "pip")
+"""Kinds of jobs that `top`, `doctor` and `run --pip` start."""
 BROKEN_PIPE = 141  # as shells report SIGPIPE
+
+
+def rows_of(api: Api) -> list[dict[str, Any]]:
+    """Return the rows of the cluster's jobs, newest first, without those that commands start for themselves."""
+    return [row for row in map(row_of, api.jobs()) if row["kind"] not in OWN]
 
 
 def row_of(job: Job) -> dict[str, Any]:

@@ -115,7 +115,7 @@ FAULTS = [
         "another Ray than the stack's",
         "ray.version",
         GKE,
-        lambda s: s.ray["version"].update(ray_version="2.58.0"),
+        lambda s: s.ray["version"].update(ray_version="2.1.0"),
     ),
     Fault(
         "head",

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from infra.catalog.pins import RAY
 from workloads.monitor.snapshot import (
     NOT_PROBED,
     ActorClass,
@@ -63,7 +64,7 @@ class Fleet:
         workers, four = self.nodes - 1, "4 of gpu-group"
         return Snapshot(
             cluster=self.cluster,
-            ray="2.60.0",
+            ray=RAY,
             time=START + 2 * step,
             interval_s=2,
             nodes=[
