@@ -151,12 +151,21 @@ def test_impossible_placement_fails_within_seconds(cluster: Cluster, tmp_path: P
 def test_ray_train_script_runs_as_it_is_and_gets_its_secret_once(cluster: Cluster, tmp_path: Path) -> None:
     (file := tmp_path / ".env").write_text(f"WANDB_API_KEY={SECRET}\n")
     secret = ("--secret", "WANDB_API_KEY", "--env-file", str(file))
-    job = start(cluster, *secret, "--", "python", "user.py", "train").follow()
-    assert job.code == 0, job.lines
+    job, shown = start(cluster, *secret, "--", "python", "user.py", "train"), list[str]()
+
+    def on_line(line: str) -> None:
+        job.lines.append(line)
+        commands = (" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+        shown.extend(command for command in commands if SECRET in command)
+
+    job.code = follow(job.api, job.id, on_line).exit_code
+    assert (job.code, shown) == (0, []), job.lines
     assert job.lines[-1] == f"2 workers, the secret has {len(SECRET)} characters"
     # Its job is over, and so is the secret: the same driver finds none.
     entry: dict[str, Any] = job.api.call(f"/api/jobs/{job.id}")
     assert SECRET not in json.dumps(entry) + "".join(job.lines)
+    for file in (each for each in cluster.logs.rglob("*.*") if each.suffix in (".log", ".out", ".err", ".json")):
+        assert SECRET not in file.read_text(errors="replace"), file
     assert f"gcs://rdma-ray-secrets-{job.id}" not in kept(cluster)
 
 
