@@ -52,10 +52,9 @@ def test_top_shows_nodes_job_actor_and_why_a_demand_waits(cluster: Cluster) -> N
             assert node.reading.memory_total is not None
             assert (node.reading.gpus, node.gpus.total) == ([], 0)
         assert [row.id for row in found.jobs if row.status == "RUNNING"] == [job]
-        assert [(actors.name, actors.states) for actors in found.actors if actors.states.get("ALIVE")] == [
-            ("Holder", {"ALIVE": 1})
-        ]
-        assert [(group.name, group.state) for group in found.groups] == [("impossible", "PENDING")]
+        # Other tests of this cluster leave dead actors, groups, and Ray Train's own actor, which lives.
+        assert {actors.name: actors.states for actors in found.actors}["Holder"] == {"ALIVE": 1}
+        assert [group.name for group in found.groups if group.state == "PENDING"] == ["impossible"]
         [demand] = found.demands
         assert demand.why == "infeasible: no node has 8 GPU; the most on any node: 0 GPU"
         assert found.notes == []

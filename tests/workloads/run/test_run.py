@@ -171,7 +171,7 @@ def test_a_dry_run_sends_nothing_and_shows_what_would_run(
     monkeypatch.setattr(Connection, "api", property(lambda _: pytest.fail("connected")))
     assert main(["run", "--dry-run", "--nodes", "2", "--pip", "einops", "--", "python", "train.py"]) == Exit.OK
     said = capsys.readouterr().out
-    for shown in ("2 nodes with 1 ranks each, a CPU per rank (ranks)", "einops", f"1 files, 1 KiB of {user}", ".env"):
+    for shown in ("2 nodes with 1 ranks each, a CPU per rank (ranks)", "einops", f"1 file, 1 KiB of {user}", ".env"):
         assert shown in said
 
 
