@@ -43,7 +43,10 @@ class UnknownError(WorkloadError):
 
 @dataclass(frozen=True)
 class Job:
-    """A job of the cluster. Times are seconds since 1970; `exit_code` is the driver's, once it ended."""
+    """A job of the cluster. Times are seconds since 1970; `exit_code` is the driver's, once it ended.
+
+    `node` is the ID of the driver's node, once it has one. A job that was not `submitted` is a driver that connected.
+    """
 
     id: str
     status: str
@@ -52,6 +55,8 @@ class Job:
     ended: float | None
     exit_code: int | None
     metadata: dict[str, str]
+    node: str | None = None
+    submitted: bool = True
 
     @property
     def terminal(self) -> bool:
@@ -69,6 +74,8 @@ class Job:
                 ended=_seconds(details.get("end_time")),
                 exit_code=details.get("driver_exit_code"),
                 metadata=details.get("metadata") or {},
+                node=details.get("driver_node_id"),
+                submitted=details.get("type") != "DRIVER",
             )
         except (AttributeError, KeyError, TypeError) as error:
             raise WorkloadError(f"Ray's answer is not the details of a job ({error}): see `rdma-ray list`") from None
@@ -131,21 +138,21 @@ class Api:
         """Return all jobs that the cluster knows, newest first."""
         return sorted(map(Job.of, self.call("/api/jobs/")), key=lambda job: job.started or 0, reverse=True)
 
-    def logs(self, job_id: str) -> str:
-        """Return the whole log so far; empty before the driver has started. Line ends are `\\n`.
+    def logs(self, job: str | Job) -> str:
+        """Return the whole log of a job so far; empty before the driver has started. Line ends are `\\n`.
 
         What is not UTF-8 is replaced; an incomplete character at the end is left out. Ray's /api/jobs/ID/logs answers
         500 to both (ray: dashboard/modules/job/job_log_storage_client.py, 2.60, read 2026-11). This path streams the
         file. It knows no offset. /api/v0/logs/stream, which would send new lines only, never ends on the head, and each
         one occupies one of the 100 concurrent requests of the State API (dashboard/modules/state/state_head.py, 2.60).
         """
-        details = self.details(job_id)
-        if details.get("type") == "DRIVER":
-            raise WorkloadError(f"Ray keeps no log of {job_id}: it was not submitted as a job")
-        if not details.get("driver_node_id"):
+        job = self.job(job) if isinstance(job, str) else job
+        if not job.submitted:
+            raise WorkloadError(f"Ray keeps no log of {job.id}: it was not submitted as a job")
+        if not job.node:
             return ""
         # Ray resolves the node by the job, but requires one of its two parameters.
-        wanted = {"submission_id": details.get("submission_id") or job_id, "node_id": details["driver_node_id"]}
+        wanted = {"submission_id": job.id, "node_id": job.node}
         query = urlencode({**wanted, "lines": -1, "timeout": LONGEST_LOG_S}, errors="surrogateescape")
         return str(self.call(f"/api/v0/logs/file?{query}", read=_text))
 

@@ -99,7 +99,7 @@ def logs(
             if options.json_file:
                 raise WorkloadError("--json with --no-follow: the job is not over, so it has no result: see status")
             view = kind_of(job.metadata, lines, output_of(None)).view
-            text = stack.api.logs(job_id)
+            text = stack.api.logs(job)
             if isinstance(view, RunView) and tail is not None:
                 view.hold(tail)
             with view:

@@ -28,7 +28,7 @@ def follow(api: Api, job_id: str, on_line: Callable[[str], None]) -> Job:
         try:
             # Status first: the log of a finished job is complete.
             job = api.job(job_id)
-            text = api.logs(job_id)
+            text = api.logs(job)
         except UnknownError:
             if job is None:
                 raise

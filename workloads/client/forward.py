@@ -40,11 +40,11 @@ class Forward(AbstractContextManager["Forward"]):
 
     Args:
         outputs: The stack's outputs: they name the head.
-        keep_port: Start again on the same port, for a browser.
     """
 
-    def __init__(self, kubectl: Kubectl, outputs: Outputs, *, keep_port: bool = False) -> None:
-        self.keep_port = keep_port
+    def __init__(self, kubectl: Kubectl, outputs: Outputs) -> None:
+        self.keep_port = False
+        """Whether it starts again on the same port, for a browser."""
         self._kubectl, self._outputs = kubectl, outputs
         self._log = kubectl.folder / "port-forward.log"
         self._lock = threading.Lock()

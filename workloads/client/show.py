@@ -45,7 +45,7 @@ def show_run(stack: Connection, job: Job, lines: LineOptions, json_file: str | N
     kind = kind_of(job.metadata, lines, output_of(json_file))
     view, history = kind.view, 0
     if isinstance(view, RunView) and tail is not None:
-        history = stack.api.logs(job.id).count("\n")
+        history = stack.api.logs(job).count("\n")
         if history:
             view.hold(tail)
     try:

@@ -9,8 +9,6 @@ import base64
 import binascii
 import io
 import json
-import os
-import secrets
 import tarfile
 import time
 import zlib
@@ -27,7 +25,6 @@ from workloads.doctor.machines import name_of
 from workloads.doctor.ray import jobs_of
 from workloads.doctor.redaction import Redactor
 from workloads.doctor.state import Collector, State, dumped, is_true, reading
-from workloads.exits import WorkloadError
 from workloads.nccl.evidence.raw_log import KEPT, KIND
 from workloads.results import MARK, parse
 
@@ -168,19 +165,3 @@ def _block(finding: Finding) -> Iterator[str]:
     if finding.evidence:
         yield f"    seen: {finding.evidence}"
     yield f"    cure: {finding.cure}"
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all. WorkloadError if it cannot be written."""
-    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
-    try:
-        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise WorkloadError(f"--out {path}: cannot write it: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)

@@ -13,11 +13,12 @@ from infra.terminal import printable
 from workloads.client.connection import Connection
 from workloads.client.stack import PROJECT, name_of
 from workloads.client.view import present, say
-from workloads.doctor.bundle import bundle_of, report, write
+from workloads.doctor.bundle import bundle_of, report
 from workloads.doctor.diagnosis import Diagnosis, diagnose
 from workloads.doctor.state import Collector
 from workloads.exits import WorkloadError
 from workloads.options import Flat, ResultOptions, StackOptions, option
+from workloads.results import write_file
 
 
 def doctor(*, options: Flat[ResultOptions] = ResultOptions()) -> int:
@@ -63,7 +64,7 @@ def inspect(
         bundle = bundle_of(stack, collector, state, found, stack_file(options))
     name = f"rdma-ray-inspect-{state.outputs.ray.cluster}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(state.time))}"
     path = out or Path(f"{name}.tar.gz")
-    write(path, bundle.packed(name, state.time))
+    write_file(path, bundle.packed(name, state.time), mode=0o600)
     _progress("")
     counts = f"findings: {len(found.findings)}, files: {len(bundle.files)}"
     print(printable(f"{path}: {counts}; README.txt in it is the summary"), file=sys.stderr)

@@ -259,7 +259,7 @@ class Collector:
                 if time.monotonic() > deadline:
                     raise WorkloadError(f"the probe's job {job_id} does not end within {PROBE_S} s")
                 time.sleep(POLL_S)
-            lines = api.logs(job_id).splitlines()
+            lines = api.logs(job).splitlines()
         finally:
             with suppress(WorkloadError):
                 api.stop(job_id)

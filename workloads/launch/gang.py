@@ -71,7 +71,7 @@ class Gang:
         ]
         self.tails: defaultdict[tuple[int, int | None], deque[str]] = defaultdict(lambda: deque(maxlen=TAIL))
         self.rests = [b"" for _ in self.agents]
-        self.ending = False  # the ranks were told to end
+        self.ending = False  # the agents have been asked to stop their ranks
 
     def start(self) -> None:
         """Start the ranks of all nodes, which meet on the first one."""

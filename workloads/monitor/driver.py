@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class NodeProbe(Probe):
-    """Probe as an actor; a name of its own tells it from others' actors."""
+    """Probe as an actor. Its class name distinguishes it from the actors of jobs."""
 
 
 class Probes:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from workloads.monitor.snapshot import Gpu, Nic, Reading
-from workloads.nccl.evidence.gpu import BINDINGS, MOST_EVENTS, READS
+from workloads.nccl.evidence.gpu import BINDINGS, READS, handles, recorded
 from workloads.nccl.evidence.node import INFINIBAND, difference, natural, nics, read_counters
 from workloads.nccl.evidence.node import Reading as Counters
 
@@ -83,9 +83,7 @@ class Probe:
     def _open(self, nvml: Any) -> None:
         nvml.nvmlInit()
         self.nvml = nvml
-        for index in range(nvml.nvmlDeviceGetCount()):
-            gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-            self.gpus[nvml.nvmlDeviceGetUUID(gpu)] = gpu
+        self.gpus = handles(nvml)
         try:
             events = nvml.nvmlEventSetCreate()
             for gpu in self.gpus.values():
@@ -101,11 +99,10 @@ class Probe:
     def _collect_xids(self) -> None:
         # The wait ends with an error once there is no further event.
         with suppress(Exception):
-            for _ in range(MOST_EVENTS if self.events is not None else 0):
-                event = self.nvml.nvmlEventSetWait_v2(self.events, 1)
-                found = self.xids.setdefault(self.nvml.nvmlDeviceGetUUID(event.device), [])
-                if int(event.eventData) not in found:
-                    found.append(int(event.eventData))
+            for uuid, xid in recorded(self.nvml, self.events):
+                found = self.xids.setdefault(uuid, [])
+                if xid not in found:
+                    found.append(xid)
 
     def _nics(self, counters: Counters, seconds: float | None) -> list[Nic]:
         self.first = {name: self.first.get(name, values) for name, values in counters.items()}

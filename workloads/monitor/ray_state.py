@@ -120,7 +120,7 @@ def demands_of(status: Any, config: Any) -> tuple[list[Demand], list[str], list[
 
     for pending in resources.pending_resource_requests:
         bundle = dict(pending.request.resources_bundle)
-        # A placement group waits by itself; what runs in it waits for it.
+        # A placement group is a demand of its own. Demands for resources inside of it wait for the group.
         if not any("_group_" in name for name in bundle):
             demands.append(Demand(what=words(bundle), count=pending.count, why=why([bundle], _key(bundle) in refused)))
     for gang in resources.pending_gang_resource_requests:

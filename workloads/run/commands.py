@@ -61,7 +61,8 @@ class CodeOptions:
         Path, option(metavar="DIR", help="Folder to upload, in which the command runs. .gitignore applies.")
     ] = Path()
     pip: Annotated[
-        tuple[str, ...], option(metavar="PACKAGE", help="Package to install beside those of the image; repeatable.")
+        tuple[str, ...],
+        option(metavar="PACKAGE", help="Package to install in addition to those of the image; repeatable."),
     ] = ()
     requirements: Annotated[Path | None, option(metavar="FILE", help="File of packages, as for --pip.")] = None
     name: Annotated[str | None, option(help="Name in `rdma-ray list`. [default: the script's]")] = None

@@ -90,7 +90,7 @@ os.kill(os.getpid(), 9) if sys.argv[1] == "killed" else sys.exit(5)
 def test_driver_gets_its_variables_and_its_exit_code_counts(
     request_: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ray.init` passes the job's variables to every worker, beside those that Ray's job server has set."""
+    """`ray.init` passes the job's variables to every worker, together with those that Ray's job server has set."""
     (tmp_path / "a_driver.py").write_text(DRIVER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", '{"runtime_env": {"env_vars": {"A": "1"}, "pip": ["b"]}}')

@@ -15,15 +15,15 @@ from pydantic import SecretStr
 from infra.outputs import Outputs
 from tests.workloads.doctor import states
 from tests.workloads.stack_outputs import GKE
-from workloads.client.api import Api
+from workloads.client.api import Api, Job
 from workloads.doctor import commands
-from workloads.doctor.bundle import bundle_of, write
+from workloads.doctor.bundle import bundle_of
 from workloads.doctor.diagnosis import diagnose
 from workloads.doctor.state import RAY_PATHS, Collector
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence.raw_log import pack
 from workloads.options import ResultOptions, StackOptions
-from workloads.results import MARK
+from workloads.results import MARK, write_file
 
 SECRETS = {
     name: f"{name}-7Qx4{number}zZ9pLm2"
@@ -86,7 +86,7 @@ class FakeApi(Api):
         }
         return next(answers[part] for part, its in RAY_PATHS.items() if its == path)
 
-    def logs(self, _job_id: str) -> str:
+    def logs(self, _job: str | Job) -> str:
         packed = pack(f"NCCL INFO NET/gIB token={SECRETS['nccl']} {SECRETS['ray']}", 9, 0).to_event(3, "gpu-1")
         return f"{KEY_END}{LOG}{MARK}{json.dumps({'kind': 'nccl-log'} | packed)}\n"
 
@@ -210,7 +210,7 @@ def test_an_interruption_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "b.tar.gz", b"data")
+        write_file(tmp_path / "b.tar.gz", b"data", mode=0o600)
     assert [*tmp_path.iterdir()] == []
 
 

@@ -17,7 +17,7 @@ from infra.terminal import UNPRINTABLE
 from tests.workloads.stack_outputs import LOCAL
 from workloads.cli import main
 from workloads.client import run as client
-from workloads.client.api import Api
+from workloads.client.api import Api, Job
 from workloads.client.connection import Connection
 from workloads.exits import Exit, WorkloadError
 from workloads.launch import secrets
@@ -65,7 +65,7 @@ class Head(Api):
 
     once = call
 
-    def logs(self, _: str) -> str:
+    def logs(self, _: str | Job) -> str:
         return self.log
 
 

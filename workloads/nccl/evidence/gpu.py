@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -188,8 +188,7 @@ class GpuWatch:
     def _read_all(self) -> dict[str, GpuReading]:
         nvml = self.nvml = self.bindings()
         nvml.nvmlInit()
-        gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        return {nvml.nvmlDeviceGetUUID(gpu): self._reading(gpu) for gpu in gpus}
+        return {uuid: self._reading(gpu) for uuid, gpu in handles(nvml).items()}
 
     def _start(self) -> None:
         addresses = [address(one) for one in self.properties()]
@@ -236,9 +235,8 @@ class GpuWatch:
         """Return the Xid errors recorded since `start`, by UUID. On Linux each event has its own."""
         found: dict[str, list[int]] = {}
         try:
-            for _ in range(MOST_EVENTS if self.events is not None else 0):
-                event = self.nvml.nvmlEventSetWait_v2(self.events, 1)
-                found.setdefault(self.nvml.nvmlDeviceGetUUID(event.device), []).append(int(event.eventData))
+            for uuid, xid in recorded(self.nvml, self.events):
+                found.setdefault(uuid, []).append(xid)
         except Exception as error:
             if getattr(error, "value", None) != self.nvml.NVML_ERROR_TIMEOUT:  # no further event
                 self._miss("Xid errors", error)
@@ -271,6 +269,19 @@ class GpuWatch:
 
     def _miss(self, what: str, error: Exception) -> None:
         self.missing.append(f"GPU health: {what}: {error}")
+
+
+def handles(nvml: Any) -> dict[str, Any]:
+    """Return NVML's handle of every GPU of this node, by UUID, in the order of their indexes."""
+    gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    return {nvml.nvmlDeviceGetUUID(gpu): gpu for gpu in gpus}
+
+
+def recorded(nvml: Any, events: Any) -> Iterator[tuple[str, int]]:
+    """Yield the UUID and the number of each Xid error in a set of events. NVML's timeout is raised after the last."""
+    for _ in range(MOST_EVENTS if events is not None else 0):
+        event = nvml.nvmlEventSetWait_v2(events, 1)
+        yield nvml.nvmlDeviceGetUUID(event.device), int(event.eventData)
 
 
 def address(properties: Any, domain: int = 8) -> str:
