@@ -93,7 +93,7 @@ class Ray(Contract):
     """
 
     cluster: str
-    mode: Literal["cluster", "job", "indexed-job"] = "cluster"
+    mode: Literal["cluster", "job", "indexed-job", "service"] = "cluster"
     version: str
     dashboard: str
     jobs: str
@@ -110,7 +110,7 @@ class Storage(Contract):
 class Outputs(Contract):
     """All outputs of a stack."""
 
-    target: Literal["local", "gke", "eks"]
+    target: Literal["local", "gke", "eks", "slurm"]
     location: str | None = None
     machine: str | None = None
     nodes: Nodes
