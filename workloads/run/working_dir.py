@@ -42,8 +42,11 @@ SECRET_FILES = (
 SECRET_FOLDERS = frozenset((".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"))
 """Names that hold credentials by convention."""
 TEMPLATES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
-_PRIVATE_KEY = re.compile(rb'(?m)^\s*(?:"private_key": ?")?-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----')
-HEAD = 2**16  # bytes that are searched for a private key
+_SECRET = re.compile(
+    rb'(?m)^\s*(?:"private_key": ?")?-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----'
+    rb'|"ray"\s*:\s*\{[^{}]{0,4096}"token"\s*:\s*"[^"\[]'  # a stack's outputs; the engine masks a secret as [secret]
+)
+HEAD = 2**16  # bytes that are searched for a private key or Ray's token
 LARGEST_RULES = 2**20  # bytes of an ignore file
 KEYS = "looks like credentials"
 UNREADABLE, SPECIAL, LOOPS, NAMES = "not readable", "no regular file", "a link to a folder above it", "not UTF-8"
@@ -174,7 +177,7 @@ def _refused(entry: os.DirEntry[str], above: list[os.stat_result]) -> str | None
         if not stat.S_ISREG(state.st_mode):
             return SPECIAL
         with Path(entry.path).open("rb") as file:
-            return KEYS if _PRIVATE_KEY.search(file.read(HEAD)) else None
+            return KEYS if _SECRET.search(file.read(HEAD)) else None
     except UnicodeEncodeError:
         return NAMES
     except OSError:

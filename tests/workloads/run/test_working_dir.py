@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import socket
 import stat
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import bounded_time
+from tests.workloads.stack_outputs import LOCAL
 from workloads.exits import WorkloadError
 from workloads.run import working_dir
 from workloads.run.working_dir import KEYS, LOOPS, NAMES, SPECIAL, UNREADABLE, pack, read
@@ -56,6 +58,8 @@ def test_credentials_repositories_and_environments_stay(tmp_path: Path) -> None:
         **dict.fromkeys((*secret, ".env.example", "id_rsa.pub", "environment.py", "credentials.py"), "A=1"),
         "key.txt": KEY,
         "account.json": '{"type": "service_account",\n "private_key": "' + KEY.replace("\n", "\\n") + '"}',
+        "outputs.json": json.dumps(LOCAL),
+        "shown.json": json.dumps(LOCAL | {"ray": LOCAL["ray"] | {"token": "[secret]"}}),
         "code.py": f"KEY = '{KEY[:20]}'",
         ".git/HEAD": "",
         "env311/pyvenv.cfg": "",
@@ -66,12 +70,12 @@ def test_credentials_repositories_and_environments_stay(tmp_path: Path) -> None:
     }
     folder = write(tmp_path, files)
     (folder / "innocent").symlink_to("id_rsa")
-    kept = [".env.example", "code.py", "credentials.py", "environment.py", "id_rsa.pub", "pkg/x.py"]
+    kept = [".env.example", "code.py", "credentials.py", "environment.py", "id_rsa.pub", "pkg/x.py", "shown.json"]
     assert names(folder) == sorted(kept)
     left_out = read(folder).left_out
     left = {name.replace(".aws", ".aws/config") for name in left_out[KEYS]}
-    assert (left, set(left_out)) == ({*secret, "key.txt", "account.json", "innocent"}, {KEYS})
-    assert next(read(folder).notes()).endswith("and 6 more")
+    assert (left, set(left_out)) == ({*secret, "key.txt", "account.json", "outputs.json", "innocent"}, {KEYS})
+    assert next(read(folder).notes()).endswith("and 7 more")
 
 
 def test_what_is_no_file_is_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
