@@ -161,7 +161,7 @@ TOGETHER: tuple[Copy, ...] = (
     Copy("pyproject.toml", f'"pulumi=={PULUMI}"'),
     Copy("tools/engine/go.mod", f"github.com/pulumi/pulumi/pkg/v3 v{PULUMI}"),
     Copy(".github/workflows/preview.yml", f"pulumi-version: {PULUMI}"),
-    Copy("pyproject.toml", f'"ray[default,train]=={RAY}"'),
+    Copy("pyproject.toml", f'"ray[default,serve,train]=={RAY}"'),
     Copy("images/Dockerfile", f"ARG RAY_VERSION={RAY}"),
     Copy("Pulumi.gke.yaml", f"image: {RAY_IMAGE}"),
     Copy("Pulumi.gke-ccc.yaml", f"image: {RAY_IMAGE}"),
