@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from workloads.launch.layout import KINDS, Layout
 from workloads.options import Hidden, option
 
 Mode = Literal["driver", "torchrun", "ranks"]
@@ -17,6 +18,10 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
 
     nodes: int | None = Field(None, ge=1, description="Nodes of a gang. Without it, the command runs once on the head.")
     per_node: int | None = Field(None, ge=1, description="Ranks per node. [default: one per GPU, or one without GPUs]")
+    tp: int | None = Field(None, ge=1, description="Tensor parallel size: ranks of a group within a node.")
+    cp: int | None = Field(None, ge=1, description="Context parallel size.")
+    pp: int | None = Field(None, ge=1, description="Pipeline parallel size: stages.")
+    dp: int | None = Field(None, ge=1, description="Data parallel size. [default: what the other sizes leave]")
     wait_s: Annotated[float, option(name="--wait")] = Field(1800, ge=1, description="Seconds to wait for the nodes.")
     grace_s: Annotated[float, option(name="--grace")] = Field(
         30, ge=0, description="Seconds between SIGTERM and SIGKILL, for a checkpoint."
@@ -32,3 +37,16 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     use_gpu: Hidden[bool] = False
     elastic: Hidden[bool] = False
     """Whether an autoscaler may add nodes."""
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """Parallel sizes by name."""
+        return {kind: getattr(self, kind) for kind in KINDS}
+
+    @property
+    def layout(self) -> Layout | None:
+        """Layout of resolved options; None if they declare none."""
+        if self.tp is None or self.cp is None or self.dp is None or self.pp is None:
+            return None
+        assert self.nodes is not None
+        return Layout(self.nodes, self.per_node or 1, self.tp, self.cp, self.dp, self.pp)

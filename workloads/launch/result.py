@@ -24,6 +24,16 @@ class RunNode(Part):
     ranks: list[int]
 
 
+class RunLayout(Part):
+    """Parallel sizes, and the ranks of every group by kind: tp, cp, dp, pp (`launch.layout`)."""
+
+    tp: int
+    cp: int
+    dp: int
+    pp: int
+    groups: dict[str, list[list[int]]]
+
+
 class RunFailure(Part):
     """First failure: its rank (None for torchrun itself), node and exit code, and the end of its output."""
 
@@ -41,6 +51,7 @@ class RunResult(JobResult):
     schema_: Literal["rdma-ray/run/1"] = "rdma-ray/run/1"
     mode: Mode
     nodes: list[RunNode]
+    layout: RunLayout | None = None
     exit_codes: list[int | None]
     """By rank; None for one that was lost with its node."""
     restarts: int = Field(ge=0)

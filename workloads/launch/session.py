@@ -17,7 +17,7 @@ from workloads.exits import Exit, WorkloadError, last_line
 from workloads.launch.gang import Failure, Gang
 from workloads.launch.options import RunOptions
 from workloads.launch.placement import GangRequest, Reservation
-from workloads.launch.result import RunFailure, RunNode, RunResult
+from workloads.launch.result import RunFailure, RunLayout, RunNode, RunResult
 from workloads.results import emit
 
 PORT_TAKEN = ("EADDRINUSE", "Address already in use", "address already in use")
@@ -126,6 +126,8 @@ def run(options: RunOptions, environment: Mapping[str, str]) -> int:
     # The agents print nothing; the ranks' output comes through `Gang.relay`, without loss.
     ray.init(logging_level=logging.WARNING, log_to_driver=False)
     session = Session(options, environment)
+    if (layout := options.layout) is not None:
+        emit("note", text=layout.table())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, session.interrupt)  # Ray's own ends the process at once
     failure, code, reason = None, int(Exit.OK), ""
@@ -156,6 +158,7 @@ def run(options: RunOptions, environment: Mapping[str, str]) -> int:
         versions={"ray": ray.__version__},
         mode=options.mode,
         nodes=session.nodes,
+        layout=layout and RunLayout.model_validate(layout.as_json()),
         exit_codes=[gang.codes.get(rank) if gang else None for rank in ranks],
         restarts=session.restarts,
         seconds=session.seconds,

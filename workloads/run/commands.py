@@ -27,6 +27,7 @@ from workloads.client.submit import own_package, submit, upload, upload_package
 from workloads.client.view import present, say, write_json
 from workloads.exits import Exit, WorkloadError
 from workloads.launch import secrets
+from workloads.launch.layout import KINDS, layout_of
 from workloads.launch.options import RunOptions
 from workloads.nccl.options import GangOptions
 from workloads.options import Flat, ResultOptions, option
@@ -134,6 +135,7 @@ class Plan:
             "mode": self.options.mode,
             "nodes": self.options.nodes,
             "per_node": self.options.per_node,
+            "layout": None if (layout := self.options.layout) is None else layout.as_json(),
             "command": [printable(word) for word in self.options.command],
             "variables": sorted(self.options.environment),
             "secrets": sorted(self.secrets),
@@ -185,24 +187,21 @@ def run(
 def resolve(command: tuple[str, ...], options: RunOptions, found: Variables, outputs: Outputs) -> RunOptions:
     """Return the complete request of a run on this stack. WorkloadError names an option that does not fit it."""
     entry = entry_of(command, options.nodes, options.per_node)
-    gang: dict[str, Any] = {}
+    gang: dict[str, Any] = {"command": entry.command, "environment": found.plain}
     if entry.nodes is not None:
         per_node = entry.per_node or outputs.nodes.gpus_per_node or 1
         placed = GangOptions(nodes=entry.nodes, per_node=per_node).placed(outputs)
-        gang = placed.model_dump(include={"nodes", "per_node", "use_gpu", "elastic"})
-    elif options.max_restarts:
-        raise WorkloadError(
-            f"--max-restarts {options.max_restarts}: without --nodes the command runs once on the head: add --nodes 1"
-        )
-    return options.model_copy(
-        update={
-            "command": entry.command,
-            "mode": entry.mode,
-            "environment": found.plain,
-            "secrets": tuple(found.secrets),
-            **gang,
-        }
-    )
+        gang |= placed.model_dump(include={"nodes", "per_node", "use_gpu", "elastic"})
+        layout = layout_of(options.sizes, *placed.world, (outputs.nodes.max, outputs.nodes.slots_per_node))
+        if layout is not None:
+            gang |= {kind: getattr(layout, kind) for kind in KINDS}
+            gang |= {"command": layout.fill(entry.command), "environment": found.plain | layout.environment}
+    else:
+        given = {"--max-restarts": options.max_restarts, **{f"--{kind}": size for kind, size in options.sizes.items()}}
+        for name, value in given.items():
+            if value:
+                raise WorkloadError(f"{name} {value}: without --nodes the command runs once on the head: add --nodes 1")
+    return options.model_copy(update={"mode": entry.mode, "secrets": tuple(found.secrets), **gang})
 
 
 def _start(api: Api, job_id: str, entry_point: str, plan: Plan) -> None:
@@ -281,5 +280,7 @@ def _show_plan(plan: Plan, console: Console) -> None:
     for name, value in facts.items():
         if value:
             say(console, f"{name:<10} {value}")
+    if options.layout is not None:
+        say(console, options.layout.table())
     for note in plan.folder.notes():
         say(console, note)

@@ -1,0 +1,229 @@
+"""Layouts of up to 256 ranks: their groups, nodes and rails; Megatron-Core's own groups; what is refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.workloads.stack_outputs import GKE, outputs
+from workloads.cli import main
+from workloads.exits import Exit, WorkloadError
+from workloads.launch.layout import KINDS, Layout, layout_of
+from workloads.launch.options import RunOptions
+from workloads.launch.result import RunLayout
+from workloads.run.commands import resolve
+from workloads.run.variables import Variables
+
+RANKS = 256
+
+
+@cache
+def products() -> list[Layout]:
+    """Return every product of sizes on nodes of 1, 2, 4 and 8 ranks."""
+    shapes = [(per_node, nodes) for per_node in (1, 2, 4, 8) for nodes in range(1, RANKS // per_node + 1)]
+    return [Layout(nodes, per_node, *sizes) for per_node, nodes in shapes for sizes in factors(nodes * per_node, 4)]
+
+
+@cache
+def factors(number: int, count: int) -> list[tuple[int, ...]]:
+    if count == 1:
+        return [(number,)]
+    divisors = [one for one in range(1, number + 1) if number % one == 0]
+    return [(one, *rest) for one in divisors for rest in factors(number // one, count - 1)]
+
+
+@cache
+def groups(before: int, size: int, after: int) -> Any:
+    """Return groups of ranks as rows; `before` and `after` are the products of the faster and the slower sizes."""
+    return np.arange(before * size * after).reshape(after, size, before).transpose(0, 2, 1).reshape(-1, size)
+
+
+@cache
+def same_rails(before: int, size: int, after: int, per_node: int) -> bool:
+    """Return whether every group has the same local ranks on each of its nodes."""
+    rows = groups(before, size, after)
+    nodes = len(set((rows[0] // per_node).tolist()))
+    if size % nodes:
+        return False
+    node, local = np.divmod(rows.reshape(len(rows), nodes, -1), per_node)
+    one_node = (node == node[:, :, :1]).all() and (np.diff(node[:, :, 0]) > 0).all()
+    return bool(one_node and (local == local[:, :1]).all())
+
+
+@cache
+def same_groups(before: int, size: int, after: int, own: tuple[range, ...]) -> bool:
+    return groups(before, size, after).tolist() == [list(group) for group in own]
+
+
+def test_a_product_fits_exactly_if_tensor_groups_stay_in_a_node_and_every_group_keeps_its_rails() -> None:
+    fitting = 0
+    for layout in products():
+        tp, cp, dp, pp = (getattr(layout, kind) for kind in KINDS)
+        ranks, stage = layout.nodes * layout.per_node, tp * cp * dp
+        # Megatron-Core reduces gradients over data and context together.
+        shapes = {
+            "cp": (tp, cp, dp * pp),
+            "dp": (tp * cp, dp, pp),
+            "gradients": (tp, cp * dp, pp),
+            "pp": (stage, pp, 1),
+        }
+        tensor = groups(1, tp, ranks // tp) // layout.per_node
+        fits = bool((tensor[:, 0] == tensor[:, -1]).all())
+        fits = fits and all(same_rails(*shape, layout.per_node) for shape in shapes.values())
+        assert (layout.problem() is None) == fits, layout
+        if fits:
+            fitting += 1
+            for kind in ("cp", "dp", "pp"):
+                assert same_groups(*shapes[kind], tuple(layout.groups(kind))), layout
+            assert same_groups(1, tp, ranks // tp, tuple(layout.groups("tp"))), layout
+    assert (len(products()), fitting) == (39_872, 15_717)
+
+
+def test_megatron_core_forms_the_same_groups() -> None:
+    """A part of the products: its generator needs a minute for all of them."""
+    found = megatron()
+    compared = set()
+    for layout in products():
+        sizes = {kind: getattr(layout, kind) for kind in KINDS}
+        large = layout.nodes * layout.per_node > 32
+        if layout.problem() or (large and not (layout.per_node == 8 and layout.nodes in (6, 8, 12, 16, 32))):
+            continue
+        if (key := tuple(sizes.values())) not in compared:
+            compared.add(key)
+            theirs = found["RankGenerator"](**sizes, ep=1, order=found["order"])
+            assert all(list(map(list, layout.groups(kind))) == theirs.get_ranks(kind) for kind in KINDS), layout
+    assert len(compared) == 953
+
+
+def megatron() -> dict[str, Any]:
+    """Return Megatron-Core's RankGenerator, and its default order, without the seconds that its import takes."""
+    found = find_spec("megatron.core")
+    assert found is not None
+    assert found.origin is not None
+    tree = ast.parse(Path(found.origin).with_name("parallel_state.py").read_text())
+    [start] = [one for one in tree.body if getattr(one, "name", "") == "initialize_model_parallel"]
+    assert isinstance(start, ast.FunctionDef)
+    defaults = dict(zip([one.arg for one in start.args.args], start.args.defaults, strict=True))
+    wanted = ("RankGenerator", "generate_masked_orthogonal_rank_groups")
+    names: dict[str, Any] = {"order": ast.literal_eval(defaults["order"])}
+    body: list[ast.stmt] = [one for one in tree.body if getattr(one, "name", "") in wanted]
+    header = ast.parse("from typing import List").body
+    exec(compile(ast.Module([*header, *body], []), found.origin, "exec"), names)
+    return names
+
+
+def test_refusals_name_the_nearest_sizes_that_fit() -> None:
+    """Nodes of 8, at most 6 of them."""
+    for written, says in {
+        "--nodes 4 --tp 16": "a tensor group stays within a node, and the run has 32 ranks, 8 per node: use --tp 8",
+        "--nodes 4 --tp 8 --pp 3": "24 does not divide the run's 32 ranks, 8 per node: use --pp 4, or --nodes 3",
+        "--nodes 4 --tp 2 --dp 3": "6 is not the run's 32 ranks, 8 per node: use --dp 16, or --dp 4 --pp 4",
+        "--nodes 3 --tp 2 --cp 3": "a context group has 6 ranks, which neither divide a node's 8 nor fill nodes",
+        "--nodes 3 --pp 2": "a stage of the pipeline has 12 ranks, which neither divide a node's 8 nor fill nodes",
+        "--nodes 1 --per-node 1 --tp 2": "use --tp 1, or --per-node 2, or --per-node 4",
+    }.items():
+        words = written.split()
+        values = {name[2:].replace("-", "_"): int(value) for name, value in zip(words[::2], words[1::2], strict=True)}
+        with pytest.raises(WorkloadError) as refused:
+            declared(values)
+        assert says in str(refused.value)
+
+
+def declared(values: dict[str, int]) -> Layout | None:
+    options = RunOptions.model_validate(values)
+    return layout_of(options.sizes, options.nodes or 1, options.per_node or 8, (6, 8))
+
+
+def test_every_alternative_fits() -> None:
+    refusals = []
+    for nodes, tp, cp, pp, dp in product((1, 3, 4), (1, 2, 3, 16), (1, 3), (1, 2, 5), (None, 1, 6)):
+        values = {"nodes": nodes, "tp": tp, "cp": cp, "pp": pp} | ({} if dp is None else {"dp": dp})
+        try:
+            declared(values)
+        except WorkloadError as error:
+            refusals.append((values, str(error)))
+    assert len(refusals) > 100
+    for values, said in refusals:
+        for advice in said.rpartition(": use ")[2].split(", or "):
+            names, numbers = advice.split()[::2], map(int, advice.split()[1::2])
+            changes = dict(zip([name[2:].replace("-", "_") for name in names], numbers, strict=True))
+            assert changes, said
+            assert declared(values | changes) is not None, said
+
+
+def test_the_table_has_the_groups_and_the_stages_in_few_lines() -> None:
+    assert Layout(32, 8, tp=4, cp=2, dp=4, pp=8).table().splitlines() == [
+        "layout: tp 4 × cp 2 × dp 4 × pp 8 = 256 ranks, 8 per node",
+        "  groups    number  size  nodes  first group       its rails",
+        "  tensor        64     4      1  0-3               within a node",
+        "  context      128     2      1  0, 4              within a node",
+        "  data          64     4      4  0, 8, …, 24       0",
+        "  pipeline      32     8      8  0, 32, …, 224     0",
+        "  stage 0 on nodes 0-3: ranks 0-31",
+        "  stage 1 on nodes 4-7: ranks 32-63",
+        "  …",
+        "  stage 7 on nodes 28-31: ranks 224-255",
+    ]
+    assert Layout(2, 8, tp=2, cp=1, dp=8, pp=1).table().splitlines()[-2:] == [
+        "  data           2     8      2  0, 2, …, 14       0, 2, …, 6",
+        "  nodes 0-1: ranks 0-15",
+    ]
+    assert Layout(1, 8, tp=2, cp=1, dp=1, pp=4).table().splitlines()[-1] == "  stages 0-3 on node 0: ranks 0-7"
+
+
+@pytest.fixture
+def rdma_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The command line in a user's folder, with a stack of at most four nodes of eight GPUs."""
+    (tmp_path / "outputs.json").write_text(json.dumps(GKE))
+    monkeypatch.setenv("RDMA_RAY_OUTPUTS", str(tmp_path / "outputs.json"))
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: main(["run", *arguments])
+
+
+def test_one_declaration_reaches_the_command_and_its_variables(
+    rdma_ray: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "--tensor-model-parallel-size {tp} --pp={pp} --data {dp} {ep} {cp}x"
+    options = shlex.split(f"--dry-run --nodes 4 --tp 4 --pp 2 --env A=1 -- torchrun pretrain.py {command}")
+    assert rdma_ray("--json", "-", *options) == Exit.OK
+    found = json.loads(capsys.readouterr().out)
+    assert shlex.join(found["command"][2:]) == "--tensor-model-parallel-size 4 --pp=2 --data 4 '{ep}' 1x"
+    assert found["variables"] == ["A", *(f"RDMA_RAY_{kind}" for kind in ("CP", "DP", "PP", "TP"))]
+    layout = RunLayout.model_validate(found["layout"])
+    assert (layout.tp, layout.cp, layout.dp, layout.pp) == (4, 1, 4, 2)
+    assert layout.groups["dp"][1] == [1, 5, 9, 13]
+    assert rdma_ray(*options) == Exit.OK
+    assert "  data           8     4      2  0, 4, …, 12       0, 4\n" in capsys.readouterr().out
+
+
+def test_a_command_without_a_layout_keeps_its_braces() -> None:
+    found = resolve(("python", "{tp}"), RunOptions(nodes=1), Variables({}, {}), outputs())
+    assert (found.command, found.environment, found.layout) == (("python", "{tp}"), {}, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--tp 2 -- python a.py", "--tp 2: without --nodes the command runs once on the head: add --nodes 1"),
+        ("--dp 1 -- python a.py", "--dp 1: without --nodes"),
+        ("--nodes 2 --tp 0 -- a", "--tp 0: input should be greater than or equal to 1"),
+        ("--nodes 2 --env RDMA_RAY_TP=4 -- a", "RDMA_RAY_TP is protected"),
+        ("--nodes 5 --tp 8 -- a", "--nodes 5: the stack has at most 4"),
+        ("--tp 8 -- torchrun --nproc-per-node 4 a.py", "--tp 8: 8 does not divide the run's 4 ranks"),
+    ],
+)
+def test_conflicts_are_refused(
+    rdma_ray: Callable[..., int], capsys: pytest.CaptureFixture[str], arguments: str, says: str
+) -> None:
+    assert rdma_ray(*arguments.split()) == Exit.ERROR
+    assert says in capsys.readouterr().err
