@@ -1,0 +1,92 @@
+"""Options of `rdma-ray slurm run`: the request for an allocation with a Ray cluster on it. Imports neither ray nor infra."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, Field, field_validator
+
+from workloads.options import option
+
+OWN = frozenset({"nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem", "time", "job-name"}) | {
+    *("partition", "account", "qos", "constraint", "output", "error", "requeue", "no-requeue", "array", "wrap"),
+    *("kill-on-bad-exit", "no-kill", "parsable", "wait", "test-only", "chdir", "exclusive"),
+}
+"""Options of sbatch that the script itself sets, or that it does not work with."""
+
+Word = Annotated[str, Field(pattern=r"^[\w.,:+=@%&|*\[\]()/-]+$")]
+"""Value of an #SBATCH line: sbatch splits these lines at spaces, and a quote needs its other half."""
+
+
+class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
+    """One allocation of Slurm, and the Ray cluster on it."""
+
+    nodes: int = Field(2, ge=1, description="Nodes of the allocation, with a Ray node on each.")
+    cpus_per_node: int | None = Field(
+        None, ge=1, description="CPUs of each node. [default: all with --exclusive, else the partition's]"
+    )
+    gpus_per_node: int | None = Field(None, ge=1, description="GPUs of each node (Slurm's GRES). [default: none]")
+    memory: Word | None = Field(None, description="Memory of each node, as sbatch's --mem.")
+    exclusive: bool = Field(False, description="Share the nodes with no other job.")
+    partition: Annotated[Word | None, option("-p")] = Field(None, description="Partition. [default: Slurm's]")
+    account: Annotated[Word | None, option("-A")] = Field(None, description="Account that pays. [default: Slurm's]")
+    qos: Word | None = Field(None, description="Quality of service.")
+    constraint: Annotated[Word | None, option("-C")] = Field(None, description="Features that the nodes must have.")
+    time: Annotated[str | None, option("-t")] = Field(
+        None,
+        pattern=r"^(\d+|\d+:\d\d(:\d\d)?|\d+-\d\d?(:\d\d){0,2})$",
+        description="Time limit, as MINUTES, HH:MM:SS or D-HH:MM:SS. [default: the partition's]",
+    )
+    sbatch: Annotated[tuple[str, ...], option(metavar="NAME[=VALUE]")] = Field(
+        (), description="Any other option of sbatch, without its dashes; repeatable."
+    )
+    name: Word = Field("rdma-ray", description="Name of the job in Slurm's queue.")
+    storage: Annotated[str, option(metavar="DIR")] = Field(
+        "rdma-ray-slurm",
+        min_length=1,
+        description="Folder on a file system that all nodes share: outputs, logs, checkpoints.",
+    )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="Container image: a name, or an archive of `docker save`. Without it, --python runs on the node.",
+    )
+    mount: Annotated[tuple[str, ...], option(metavar="SOURCE[:TARGET]")] = Field(
+        (), description="Folder of the nodes in the container; repeatable. --storage is there already."
+    )
+    python: str | None = Field(
+        None, min_length=1, description="Interpreter on the nodes. [default: this one; with --image, its `python`]"
+    )
+    wait_s: Annotated[int, option(name="--wait")] = Field(
+        600, ge=1, description="Seconds that the nodes have to join once the job runs."
+    )
+
+    @field_validator("sbatch")
+    @classmethod
+    def _no_conflict(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        for word in words:
+            name = word.partition("=")[0]
+            if not re.fullmatch(r"[a-z][a-z-]+(=[\w.,:+=@%&|*\[\]()/-]+)?", word):
+                raise ValueError(f"{word!r} is no long option without dashes and spaces: write reservation=NAME")
+            if name in OWN:
+                raise ValueError(f"{name} is set by the script: use the option of `rdma-ray slurm run`, or none")
+        return words
+
+    @field_validator("storage", "image", "mount", "python")
+    @classmethod
+    def _one_line(cls, value: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        for text in (value,) if isinstance(value, str) else value or ():
+            if not text.isprintable():
+                raise ValueError(f"{text!a} contains a character that no line of a script can hold")
+            if text.startswith("~"):
+                raise ValueError(f"{text} is not expanded in a script: write the whole path")
+        return value
+
+    @field_validator("mount")
+    @classmethod
+    def _absolute(cls, mounts: tuple[str, ...]) -> tuple[str, ...]:
+        for mount in mounts:
+            if not re.fullmatch(r"/[^:,]*(:/[^:,]*)?", mount):
+                raise ValueError(f"{mount} is no mount: write /folder or /folder:/target, without a comma")
+        return mounts
