@@ -102,6 +102,8 @@ class StackOptions:
             help="JSON file with the stack's outputs, to read instead of calling Pulumi.",
         ),
     ] = None
+    rendered: Hidden[Any] = None
+    """Description of the stack whose entry point the command will be: it is checked, and starts nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -14,25 +15,51 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Variable from which `ray.init` reads a submitted job's runtime environment (Ray 2.60: _private/worker.py)."""
 
 
-def run_driver(
-    job_id: str, module: str, request: str, environment: Mapping[str, str], on_line: Callable[[str], None]
-) -> Job:
-    """Run a driver to its end, pass each line of its output to `on_line`, and return it as a finished job.
+def has_working_dir() -> bool:
+    """Return whether Ray distributes the working directory of this entry point, a submitted job, to every node."""
+    config = json.loads(os.environ.get(JOB_CONFIG) or "{}")
+    return "working_dir" in (config.get("runtime_env") or {})
 
-    The driver connects to the cluster of RAY_ADDRESS. It ends with this process: Ray and the pods of an Indexed Job
-    send their signals to a whole process group.
+
+def driver_environment(variables: Mapping[str, str], working_dir: str | None = None) -> dict[str, str]:
+    """Return the environment of a driver, with the job's runtime environment that `ray.init` passes to every node.
 
     Args:
-        module: Module of the driver; `request` is its argument.
-        environment: Variables of the driver, and of the processes that it starts on other nodes.
+        variables: Variables of the driver, and of the processes that it starts on other nodes.
+        working_dir: URI of the folder in which these start; None for that of the job.
     """
     config = json.loads(os.environ.get(JOB_CONFIG) or "{}")
     runtime = config.get("runtime_env") or {}
-    variables = (runtime.get("env_vars") or {}) | dict(environment)
-    config["runtime_env"] = runtime | {"env_vars": variables}
+    own: dict[str, object] = {"env_vars": (runtime.get("env_vars") or {}) | dict(variables)}
+    if working_dir is not None:
+        own["working_dir"] = working_dir
+    config["runtime_env"] = runtime | own
+    return os.environ | variables | {JOB_CONFIG: json.dumps(config)}
+
+
+def run_driver(
+    job_id: str,
+    module: str,
+    request: str,
+    environment: Mapping[str, str],
+    on_line: Callable[[str], None],
+    *,
+    working_dir: str | None = None,
+    private: Mapping[str, str] | None = None,
+) -> Job:
+    """Run a driver to its end, pass each line of its output to `on_line`, and return it as a finished job.
+
+    The driver connects to the cluster of RAY_ADDRESS. It gets the signals of this process, which waits for its end: Ray
+    and the pods of an Indexed Job send theirs to a whole process group, Slurm and users also to one process.
+
+    Args:
+        module: Module of the driver; `request` is its argument.
+        environment: See `driver_environment`, as for `working_dir`.
+        private: Variables of the driver alone, such as secrets.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", module, request],
-        env=os.environ | environment | {JOB_CONFIG: json.dumps(config)},
+        env=driver_environment(environment, working_dir) | dict(private or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,  # as in the log of a submitted job
@@ -40,6 +67,8 @@ def run_driver(
         errors="replace",
     )
     assert process.stdout is not None
+    stop = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: process.terminate()) for number in stop]
     try:
         for line in process.stdout:
             on_line(line.removesuffix("\n"))
@@ -47,5 +76,7 @@ def run_driver(
     finally:
         process.terminate()
         process.wait()
+        for number, handler in zip(stop, before, strict=True):
+            signal.signal(number, handler)
     status, message = ("SUCCEEDED", "") if code == 0 else ("FAILED", f"the driver exited with {code}")
     return Job(id=job_id, status=status, message=message, started=None, ended=None, exit_code=code, metadata={})

@@ -176,14 +176,17 @@ def run_job(
             f"--detach does not wait for a result: leave out {' and '.join(given)}, or --detach; get the result later"
             " by `rdma-ray logs ID --json FILE`"
         )
+    here = entry_point_of(job) is not None
+    if here and job.detach:
+        raise WorkloadError("--detach: the cluster of an entry point ends with it, so leave --detach out")
+    if job.rendered is not None:
+        return Exit.OK
     folder = LogFolder(logs) if logs else None
     metadata = {"workload": name}
     kind, job_id = kind_of(metadata), new_id(name)
-    if entry_point_of(job):
-        if job.detach:
-            raise WorkloadError("--detach: the cluster of an entry point ends with it, so leave --detach out")
+    if here:
         try:
-            ended = _run_here(job_id, kind, request, environment or {}, folder.take if folder else None)
+            ended = run_here(job_id, kind, request, environment or {}, folder.take if folder else None)
             return conclude(stack.outputs, ended, kind, job.json_file, out)
         finally:
             if folder is not None:
@@ -282,14 +285,19 @@ def reader(
     return counted if history else on_line
 
 
-def _run_here(
-    job_id: str, kind: Kind, request: str, environment: Mapping[str, str], listener: Callable[[Event], None] | None
+def run_here(
+    job_id: str,
+    kind: Kind,
+    request: str,
+    environment: Mapping[str, str],
+    listener: Callable[[Event], None] | None = None,
+    **driver: Any,
 ) -> Ended:
-    """Run the job's driver as a child of this process, which is an entry point."""
+    """Run the job's driver as a child of this process, which is an entry point; `driver` as for `run_driver`."""
     results: list[dict[str, Any]] = []
     with kind.view:
         read = reader(kind.view, results, listener)
-        job = run_driver(job_id, kind.driver, request, JOB_ENVIRONMENT | dict(environment), read)
+        job = run_driver(job_id, kind.driver, request, JOB_ENVIRONMENT | dict(environment), read, **driver)
     return _ended(kind.view, job, results)
 
 

@@ -36,7 +36,7 @@ def read_outputs(options: StackOptions) -> Outputs:
     WorkloadError if the stack or file does not exist, or its outputs do not match infra/outputs.py.
     """
     file = options.outputs_file
-    if file is None and (text := entry_point_of(options)) is not None:
+    if (text := entry_point_of(options)) is not None:
         return _parse(text, where=f"the variable {JOB_STACK}", fix="only the stack's program sets it: leave it alone")
     if file is None:
         return _from_pulumi(name_of(options.stack))
@@ -47,6 +47,8 @@ def read_outputs(options: StackOptions) -> Outputs:
 
 def entry_point_of(options: StackOptions) -> str | None:
     """Return the description of the stack whose entry point runs this command; None elsewhere, or for another stack."""
+    if options.rendered is not None:
+        return str(options.rendered)
     return None if options.stack or options.outputs_file else os.environ.get(JOB_STACK)
 
 

@@ -23,7 +23,7 @@ def main(text: str) -> int:
     try:
         environment = dict(options.environment)
         if options.secrets:
-            values = secrets.take(secrets.own_job_id())
+            values = os.environ if options.secrets_here else secrets.take(secrets.own_job_id())
             environment |= {name: values[name] for name in options.secrets}
     except (WorkloadError, KeyError) as error:
         missing = f"the client did not send the secret {error}" if isinstance(error, KeyError) else str(error)

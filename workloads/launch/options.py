@@ -34,6 +34,8 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     """Variables of the command, without secrets."""
     secrets: Hidden[tuple[str, ...]] = ()
     """Names of variables whose values the client has put into the cluster's key-value store (`launch.secrets`)."""
+    secrets_here: Hidden[bool] = False
+    """Whether the driver's environment has them instead: it is the child of an entry point."""
     use_gpu: Hidden[bool] = False
     elastic: Hidden[bool] = False
     """Whether an autoscaler may add nodes."""

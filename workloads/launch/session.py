@@ -41,6 +41,7 @@ class Session:
     evidence: Any = None
     nodes: list[RunNode] = field(default_factory=list)
     relaying: bool = False
+    interrupted: bool = False
 
     def run(self) -> Failure | None:
         """Run the gang until it succeeds or its restarts are used up; return the last failure."""
@@ -116,7 +117,8 @@ class Session:
         """Handle SIGTERM and SIGINT: the ranks get their grace; before they run, the run ends at once."""
         if self.gang is not None and self.relaying:
             self.gang.stopped = True
-        else:
+        elif not self.interrupted:  # once: a signal may arrive twice, to the process group and by its parent
+            self.interrupted = True
             raise StoppedError
 
 

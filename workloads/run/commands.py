@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -20,13 +20,15 @@ from infra.outputs import Outputs
 from infra.terminal import printable
 from workloads.client.api import Api, UnreachableError
 from workloads.client.connection import Connection
-from workloads.client.run import JOB_ENVIRONMENT, kind_of, new_id, python_of
+from workloads.client.entry_point import driver_environment, has_working_dir
+from workloads.client.run import JOB_ENVIRONMENT, conclude, kind_of, new_id, python_of, run_here
 from workloads.client.show import row_of, show_run
-from workloads.client.stack import refuse_jobs
+from workloads.client.stack import entry_point_of, refuse_jobs
 from workloads.client.submit import own_package, submit, upload, upload_package
 from workloads.client.view import present, say, write_json
 from workloads.exits import Exit, WorkloadError
 from workloads.launch import secrets
+from workloads.launch.driver import replace_by
 from workloads.launch.layout import KINDS, layout_of
 from workloads.launch.options import RunOptions
 from workloads.nccl.options import GangOptions
@@ -34,7 +36,7 @@ from workloads.options import Flat, ResultOptions, option
 from workloads.run import requirements, variables, working_dir
 from workloads.run.entry import entry_of
 from workloads.run.variables import Variables
-from workloads.run.view import LineOptions
+from workloads.run.view import LineOptions, output_of
 
 LONGEST_COMMAND = 120_000
 """Bytes of the job's entry point, which Ray passes to a shell as one argument (Linux: at most 128 KiB)."""
@@ -59,8 +61,13 @@ class CodeOptions:
         ),
     ] = ()
     working_dir: Annotated[
-        Path, option(metavar="DIR", help="Folder to upload, in which the command runs. .gitignore applies.")
-    ] = Path()
+        str,
+        option(
+            metavar="DIR",
+            help="Folder to upload, in which the command runs; .gitignore applies. Or an archive that Ray downloads:"
+            " https, s3, gs, … In an entry point: a folder that all nodes have.",
+        ),
+    ] = "."
     pip: Annotated[
         tuple[str, ...],
         option(metavar="PACKAGE", help="Package to install in addition to those of the image; repeatable."),
@@ -77,25 +84,44 @@ class CodeOptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that fits the stack: what its driver gets, and what is uploaded."""
+    """A run that fits the stack: what its driver gets, and what is uploaded.
+
+    Args:
+        folder: Working directory to upload; None for a `uri`, which every node has or Ray downloads.
+    """
 
     options: RunOptions
     name: str
-    folder: working_dir.Folder
+    folder: working_dir.Folder | None
+    uri: str
     packages: list[str]
     secrets: Mapping[str, str] = field(repr=False)
 
     @staticmethod
-    def of(command: tuple[str, ...], options: RunOptions, code: CodeOptions, outputs: Outputs) -> Plan:
-        """Return the plan of a run. WorkloadError names the option that does not fit, before anything is sent."""
-        refuse_jobs(outputs)
+    def of(
+        command: tuple[str, ...],
+        options: RunOptions,
+        code: CodeOptions,
+        outputs: Outputs,
+        own: Mapping[str, str],
+        *,
+        uploads: bool = True,
+    ) -> Plan:
+        """Return the plan of a run. WorkloadError names the option that does not fit, before anything is sent.
+
+        Args:
+            own: Environment with the values of `--secret`.
+            uploads: Whether the working directory is a folder of this machine.
+        """
         if code.request_id is not None and not _ID.fullmatch(code.request_id):
             raise WorkloadError(f"--request-id {code.request_id}: use 1 to 100 letters, digits, dots and dashes")
-        found = variables.read(code.env, code.env_file, code.secret, os.environ)
+        found = variables.read(code.env, code.env_file, code.secret, own)
+        uri = working_dir.uri(code.working_dir, everywhere=not uploads)
         return Plan(
             options=resolve(command, options, found, outputs),
             name=code.name or _name(command),
-            folder=working_dir.read(code.working_dir),
+            folder=None if uri else working_dir.read(Path(code.working_dir)),
+            uri=uri,
             packages=requirements.read(code.pip, code.requirements),
             secrets=found.secrets,
         )
@@ -126,6 +152,10 @@ class Plan:
             )
         return found
 
+    def notes(self) -> Iterator[str]:
+        """Yield a line for each reason why files are not uploaded."""
+        yield from self.folder.notes() if self.folder else ()
+
     def as_json(self, outputs: Outputs) -> dict[str, Any]:
         """Return what would run: names of variables without their values."""
         return {
@@ -140,10 +170,10 @@ class Plan:
             "variables": sorted(self.options.environment),
             "secrets": sorted(self.secrets),
             "packages": self.packages,
-            "working_dir": str(self.folder.path),
-            "files": len(self.folder.files),
-            "bytes": self.folder.size,
-            "left_out": self.folder.left_out,
+            "working_dir": str(self.folder.path) if self.folder else self.uri,
+            "files": len(self.folder.files) if self.folder else 0,
+            "bytes": self.folder.size if self.folder else 0,
+            "left_out": self.folder.left_out if self.folder else {},
         }
 
 
@@ -165,7 +195,10 @@ def run(
     stopped.
     """
     with Connection(result) as stack:
-        plan = Plan.of(command, options, code, stack.outputs)
+        if entry_point_of(result) is not None:
+            return _run_here(stack, command, options, code, lines, result)
+        refuse_jobs(stack.outputs)
+        plan = Plan.of(command, options, code, stack.outputs, os.environ)
         entry_point = plan.entry_point(stack.outputs)
         kind_of(plan.metadata, lines)  # refuses --since if there are no ranks
         if code.dry_run:
@@ -204,22 +237,66 @@ def resolve(command: tuple[str, ...], options: RunOptions, found: Variables, out
     return options.model_copy(update={"mode": entry.mode, "secrets": tuple(found.secrets), **gang})
 
 
+def _run_here(
+    stack: Connection,
+    command: tuple[str, ...],
+    options: RunOptions,
+    code: CodeOptions,
+    lines: LineOptions,
+    result: ResultOptions,
+) -> int:
+    """Run the command in this process, which is an entry point, or its gang by a child process.
+
+    Every node has the files: the image's, or those of a shared folder.
+    """
+    for given, name in ((code.detach, "--detach"), (code.request_id, "--request-id"), (code.name, "--name")):
+        if given:
+            raise WorkloadError(f"{name}: an entry point is the one job of its cluster, and ends it: leave {name} out")
+    if code.pip or code.requirements:
+        raise WorkloadError("--pip, --requirements: an entry point uses the packages of its image: add them there")
+    # A rendered command gets them from a Kubernetes Secret.
+    own = os.environ if result.rendered is None else dict.fromkeys(code.secret, "the Secret's")
+    plan = Plan.of(command, options, code, stack.outputs, own, uploads=False)
+    kind = kind_of(plan.metadata, lines, output_of(result.json_file))
+    folder = plan.uri.removeprefix(working_dir.EVERYWHERE)
+    if kind.read is None and (result.json_file or plan.uri == folder):
+        reason = "the command has no ranks, and so no result: leave it out, or"
+        if not result.json_file:
+            reason = "the command runs once, outside of Ray, which alone downloads it: name a folder, or"
+        raise WorkloadError(f"{'--json' if result.json_file else f'--working-dir {plan.uri}'}: {reason} add --nodes 1")
+    if code.dry_run:
+        present(plan, _show_plan, plan.as_json(stack.outputs), result.json_file)
+        return Exit.OK
+    if result.rendered is not None:
+        return Exit.OK
+    if plan.uri != folder and not Path(folder).is_dir():
+        raise WorkloadError(f"--working-dir {folder}: no such folder in the entry point's pod: all nodes must have it")
+    uri = None if code.working_dir == "." and has_working_dir() else plan.uri
+    if kind.read is None:
+        found = driver_environment(JOB_ENVIRONMENT | plan.options.environment, uri)
+        os.chdir(folder)
+        return replace_by(plan.options.command, found | plan.secrets)
+    request = plan.options.model_copy(update={"secrets_here": True}).model_dump_json(exclude_defaults=True)
+    ended = run_here(new_id("run"), kind, request, {}, working_dir=uri, private=plan.secrets)
+    return conclude(stack.outputs, ended, kind, result.json_file)
+
+
 def _start(api: Api, job_id: str, entry_point: str, plan: Plan) -> None:
     """Upload the code and the secrets, and submit the job."""
-    for note in plan.folder.notes():
+    for note in plan.notes():
         print(note, file=sys.stderr)
     options = plan.options
     environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(math.ceil(options.grace_s) + STOP_MARGIN_S)}
     if options.mode == "driver":
         environment |= options.environment  # also for the driver's tasks and actors on other nodes
     runtime_env: dict[str, Any] = {
-        "working_dir": upload_package(api, working_dir.pack(plan.folder)),
+        "working_dir": upload_package(api, working_dir.pack(plan.folder)) if plan.folder else plan.uri,
         "py_modules": [own_package(api)],
         "env_vars": JOB_ENVIRONMENT | environment,
     }
     if plan.packages:
         runtime_env["pip"] = requirements.environment(api, plan.packages)
-    print(f"job {job_id} on {api.cluster}: {plan.folder}", file=sys.stderr)
+    print(f"job {job_id} on {api.cluster}: {plan.folder or plan.uri}", file=sys.stderr)
     if not plan.secrets:
         submit(api, job_id, entry_point, runtime_env, plan.metadata)
         return
@@ -275,12 +352,12 @@ def _show_plan(plan: Plan, console: Console) -> None:
         "variables": ", ".join(sorted(options.environment)),
         "secrets": ", ".join(sorted(plan.secrets)),
         "packages": ", ".join(plan.packages),
-        "upload": str(plan.folder),
+        "upload" if plan.folder else "folder": str(plan.folder or plan.uri),
     }
     for name, value in facts.items():
         if value:
             say(console, f"{name:<10} {value}")
     if options.layout is not None:
         say(console, options.layout.table())
-    for note in plan.folder.notes():
+    for note in plan.notes():
         say(console, note)

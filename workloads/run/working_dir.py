@@ -48,6 +48,10 @@ _SECRET = re.compile(
 )
 HEAD = 2**16  # bytes that are searched for a private key or Ray's token
 LARGEST_RULES = 2**20  # bytes of an ignore file
+EVERYWHERE = "local://"
+"""Scheme of Ray's URI of a folder that all nodes have."""
+_REMOTE = re.compile(r"(?:https?|s3|gs|azure|abfss|file)://[^\s?#]+\.(?:zip|tar\.gz|tgz|tar\.xz)(?:\?\S*)?")
+"""URIs that Ray downloads (ray: _private/runtime_env/protocol.py and packaging.py, 2.60)."""
 KEYS = "looks like credentials"
 UNREADABLE, SPECIAL, LOOPS, NAMES = "not readable", "no regular file", "a link to a folder above it", "not UTF-8"
 
@@ -85,6 +89,21 @@ class Folder:
 
 def mebibytes(size: int) -> str:
     return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{-(-size // 2**10)} KiB"
+
+
+def uri(text: str, *, everywhere: bool) -> str:
+    """Return the URI of a working directory that is not uploaded, "" for a folder to upload.
+
+    `everywhere` is whether all nodes have the folder. WorkloadError for a URI that Ray does not read.
+    """
+    if "://" in text:
+        if not _REMOTE.fullmatch(text):
+            raise WorkloadError(
+                f"--working-dir {text}: Ray downloads a .zip, .tar.gz or .tar.xz file from https, s3, gs, azure,"
+                " abfss or file (a path of the nodes): name such a file, or a folder"
+            )
+        return text
+    return f"{EVERYWHERE}{Path(text).absolute()}" if everywhere else ""
 
 
 def read(path: Path) -> Folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from tests.workloads.stack_outputs import LOCAL
 from workloads.cli import main
 from workloads.client import run
 from workloads.client.api import Api, Job
-from workloads.client.entry_point import run_driver
+from workloads.client.entry_point import JOB_CONFIG, run_driver
 from workloads.client.view import View
 from workloads.exits import Exit
+from workloads.launch import driver as launcher
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.result import Result
 
@@ -39,7 +41,7 @@ def test_entry_point_of_a_stack_file_measures_all_its_nodes(file: Path, monkeypa
     assert program == "rdma-ray"
     monkeypatch.setenv(JOB_STACK, job_stack(settings, "run"))
 
-    def driver(job_id: str, module: str, request: str, *_: Any) -> Job:
+    def driver(job_id: str, module: str, request: str, *_: Any, **__: Any) -> Job:
         requests.append((module, BenchOptions.from_json(request)))
         return Job(job_id, "FAILED", "", None, None, 4, {})
 
@@ -69,6 +71,105 @@ def test_wrong_options_of_an_entry_point(
     assert says in capsys.readouterr().err
 
 
+Started = list[tuple[dict[str, Any], dict[str, str], dict[str, Any]]]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
+    """Runs in an entry point whose driver or command is recorded: request, variables, and the rest."""
+    found: Started = []
+
+    def run_driver(job_id: str, _: str, request: str, environment: Any, *__: Any, **rest: Any) -> Job:
+        found.append((json.loads(request), dict(environment), rest))
+        return Job(job_id, "FAILED", "", None, None, 9, {})
+
+    def execute(_: str, command: tuple[str, ...], environment: dict[str, str]) -> None:
+        found.append(({"command": list(command)}, environment, {"working_dir": str(Path.cwd())}))
+        raise PermissionError(13, "recorded")
+
+    monkeypatch.setattr(run, "run_driver", run_driver)
+    monkeypatch.setattr(launcher.os, "execvpe", execute)
+    monkeypatch.setenv(JOB_STACK, HERE)
+    monkeypatch.setenv("HF_TOKEN", "of the pod")
+    monkeypatch.delenv("RDMA_RAY_OUTPUTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def test_gang_of_an_entry_point_uploads_nothing(started: Started, tmp_path: Path) -> None:
+    """The nodes have its folder, and its secrets are variables of the driver alone: Ray records the others."""
+    options = ["--env", "A=1", "--secret", "HF_TOKEN", "--max-restarts", "2", "--nodes", "2"]
+    assert main(["run", *options, "--", "torchrun", "train.py"]) == 9
+    [(request, variables, rest)] = started
+    assert request == {
+        "nodes": 2,
+        "per_node": 1,
+        "max_restarts": 2,
+        "command": ["torchrun", "train.py"],
+        "mode": "torchrun",
+        "environment": {"A": "1"},
+        "secrets": ["HF_TOKEN"],
+        "secrets_here": True,
+    }
+    assert "HF_TOKEN" not in variables
+    assert rest == {"working_dir": f"local://{tmp_path}", "private": {"HF_TOKEN": "of the pod"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "job", "expected"),
+    [
+        (["--working-dir", "/"], {"working_dir": "gcs://a.zip"}, "local:///"),
+        (["--working-dir", "s3://b/code.zip"], {}, "s3://b/code.zip"),
+        ([], {"working_dir": "gcs://a.zip"}, None),
+    ],
+)
+def test_working_directory_of_a_gang(
+    options: list[str], job: dict[str, str], expected: str | None, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that was submitted with a working directory keeps it: every node has it by Ray."""
+    monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": job}))
+    assert main(["run", "--nodes", "1", *options, "--", "true"]) == 9
+    [(_, _, rest)] = started
+    assert rest["working_dir"] == expected
+
+
+def test_command_without_ranks_replaces_the_entry_point(started: Started, tmp_path: Path) -> None:
+    """It gets the signals of the entry point, and its exit code counts; its actors get --env, not the secret."""
+    (tmp_path / "code").mkdir()
+    options = ["--env", "A=1", "--secret", "HF_TOKEN", "--working-dir", "code"]
+    assert main(["run", *options, "--", "python", "train.py"]) == launcher.NOT_RUN
+    [(request, environment, rest)] = started
+    assert request == {"command": ["python", "train.py"]}
+    assert (environment["A"], environment["HF_TOKEN"]) == ("1", "of the pod")
+    runtime_env = json.loads(environment[JOB_CONFIG])["runtime_env"]
+    assert runtime_env["working_dir"] == f"local://{tmp_path}/code"
+    assert runtime_env["env_vars"]["A"] == "1"
+    assert "HF_TOKEN" not in runtime_env["env_vars"]
+    assert rest == {"working_dir": f"{tmp_path}/code"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--detach -- x", "--detach: an entry point is the one job"),
+        ("--request-id a -- x", "--request-id: an entry point is the one job"),
+        ("--pip einops -- x", "packages of its image"),
+        ("--nodes 3 -- x", "at most 2"),
+        ("--secret MISSING -- x", "MISSING is not set in this environment"),
+        ("--json out.json -- x", "--json: the command has no ranks"),
+        ("--working-dir https://h/code.zip -- x", "add --nodes 1"),
+        ("--nodes 1 --working-dir https://h/code.rar -- x", "Ray downloads a .zip"),
+        ("--nodes 1 --working-dir nowhere -- x", "nowhere: no such folder"),
+    ],
+)
+def test_wrong_options_of_run_in_an_entry_point(
+    arguments: str, says: str, started: Started, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *arguments.split()]) == Exit.ERROR
+    assert says in capsys.readouterr().err
+    assert started == []
+
+
 def test_variable_of_another_origin_is_no_stack(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +185,26 @@ print(json.dumps(json.loads(os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])["runtime_
 sys.stdout.write("no line end")
 os.kill(os.getpid(), 9) if sys.argv[1] == "killed" else sys.exit(5)
 """
+
+
+STOPPED = """
+import os, signal, sys
+def stop(*_):
+    print("saved", "x" * 100_000, flush=True)
+    sys.exit(130)
+signal.signal(signal.SIGTERM, stop)
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+
+
+def test_signal_reaches_the_driver_and_its_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal to the entry point alone, as of Slurm: its driver ends in its own way, with more output than a pipe."""
+    (tmp_path / "a_driver.py").write_text(STOPPED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    lines: list[str] = []
+    assert run_driver("id", "a_driver", "", {}, lines.append).exit_code == 130
+    assert lines == [f"saved {'x' * 100_000}"]
 
 
 @pytest.mark.parametrize(("request_", "code"), [("exits", 5), ("killed", -9)])
@@ -114,3 +235,23 @@ def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
     result = Result.read(file)
     assert (result.exit_code, result.world and result.world.ranks) == (0, 4)
     assert result.verdict is not None
+
+
+def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
+    """On real Ray: the ranks of both nodes start in the folder, with the secret of the entry point, and save."""
+    api, folder = Api.of(cluster.outputs), ROOT / "tests" / "workloads" / "launch" / "scripts"
+    code = "import os; print('secret', os.environ['HF_TOKEN'], flush=True); exec(open('user.py').read())"
+    request = shlex.join(["--nodes", "2", "--secret", "HF_TOKEN", "--all", "--working-dir", str(folder), "--json", "-"])
+    command = f"{sys.executable} -m workloads.cli run {request} -- python -c {shlex.quote(code)} sleep"
+    variables = {"PYTHONPATH": str(ROOT), "RAY_JOB_STOP_WAIT_TIME_S": "45", "HF_TOKEN": "for ranks"}
+    job_id = run.new_id("inside")
+    run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, **variables})
+    deadline = time.monotonic() + 60
+    while (said := api.logs(job_id)).count("in attempt 0") < 2:
+        assert time.monotonic() < deadline, said
+        time.sleep(0.2)
+    assert said.count("secret for ranks") == 2
+    assert api.stop(job_id).status == "STOPPED"
+    said = api.logs(job_id)
+    assert said.count("saved a checkpoint") == 2
+    assert '"exit_code": 130' in said
