@@ -12,9 +12,20 @@ from ipaddress import IPv4Network
 from infra.addresses import Range, eks_addresses, gke_addresses
 from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG, Machine
 from infra.eks import pod as eks
+from infra.eks.ray import ray_args as on_eks
 from infra.fabric import SOCKET, Fabric, GpuPod
 from infra.gke import pod as gke
-from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings
+from infra.gke.ray import ray_args as on_gke
+from infra.kubernetes.pods import RayArgs
+from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings, Settings
+
+
+def ray_args(settings: CloudSettings, name: str) -> RayArgs:
+    """Return the arguments of a RayCluster, RayJob or Indexed Job in a stack with these settings."""
+    if isinstance(settings, GkeSettings):
+        return on_gke(settings, name)
+    assert isinstance(settings, EksSettings)
+    return on_eks(settings, name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,8 @@ def default_text(value: object) -> str | None:
     return None if value is None or value is False or value in ((), "") else str(value)
 
 
+RENDERED = ("run", "bench", "train")
+"""Commands that `rdma-ray render` renders."""
 CONNECT, RUN, WATCH, MEASURE = (
     Group(title, sort_key=order)
     for order, title in enumerate(("Set up and connect", "Run", "Watch", "Measure"), start=1)
@@ -43,6 +45,7 @@ add(app, "workloads.client.commands_connect:dashboard", group=CONNECT)
 add(app, "workloads.client.commands_connect:kubeconfig", group=CONNECT)
 add(app, "workloads.run.commands:run", group=RUN)
 add(app, "workloads.train.commands:train", group=RUN)
+add(app, "workloads.render.commands:render", group=RUN)
 add(app, "workloads.client.commands:jobs", group=RUN, name="list")
 add(app, "workloads.client.commands:logs", group=RUN)
 add(app, "workloads.client.commands:attach", group=RUN)
@@ -67,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Usage errors are 1, because 2 is a result below what was requested.
     """
-    tokens = json_to_stdout(sys.argv[1:] if arguments is None else arguments)
+    tokens = prepared(sys.argv[1:] if arguments is None else arguments)
     try:
         return app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or Exit.OK
     except CycloptsError as error:
@@ -82,11 +85,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(leave.code or 0)
 
 
-def json_to_stdout(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments, with `-` inserted after each `--json` that has no file; those after `--` as they are."""
+def prepared(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments, with `-` after each `--json` that has no file, and `--` before the command of `render`.
+
+    Those after `--` stay as they are.
+    """
+    if arguments[:1] == ["render"]:
+        starts = (index for index, word in enumerate(arguments) if index > 1 and word in RENDERED)
+        at = min((*starts, len(arguments)))
+        arguments = [*arguments[:at], *([] if "--" in arguments[:at] else ["--"]), *arguments[at:]]
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     found: list[str] = []
-    for argument, following in zip(own, [*own[1:], "--"], strict=True):
+    for argument, following in zip(own, [*own[1:], "--"], strict=False):
         found.append(argument)
         if argument == "--json" and following.startswith("-") and following != "-":
             found.append("-")

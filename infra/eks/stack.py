@@ -21,21 +21,19 @@ from infra.eks.autoscaler import Autoscaler, autoscaler_role
 from infra.eks.budget import monthly_budget
 from infra.eks.cluster import EksCluster
 from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, PodRole, Role
-from infra.eks.names import SYSTEM_NODES, EksNames
+from infra.eks.names import EksNames
 from infra.eks.network import AuditedNetwork, ClusterNetwork, egress
 from infra.eks.node_groups import GpuNodes, SystemNodes
-from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
+from infra.eks.pod import queue_args
+from infra.eks.ray import ray_args
 from infra.eks.security_groups import EfaSecurityGroup
-from infra.eks.storage import SharedFileSystem, SharedVolume, fsx_folder
+from infra.eks.storage import SharedFileSystem, SharedVolume
 from infra.kubernetes.operators import install_operators
-from infra.kubernetes.pods import NAMESPACE, RayArgs, ray_accounts
+from infra.kubernetes.pods import NAMESPACE, ray_accounts
 from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import EksSettings, Problem, SettingsError
-
-METRICS_NAMESPACE = "monitoring"
-"""Namespace whose Prometheus may read metrics; EKS installs none (the usual name, kube-prometheus-stack docs)."""
 
 
 def deploy(settings: EksSettings) -> dict[str, Any]:
@@ -67,18 +65,6 @@ def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:
             source="pulumi-aws 7.51.1: provider configuration",
         )
     ]
-
-
-def ray_args(settings: EksSettings, name: str) -> RayArgs:
-    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without what depends on resources."""
-    return RayArgs(
-        settings=settings,
-        name=name,
-        pod=gpu_pod(settings, EKS_CATALOG[settings.nodes.machine]),
-        head_selector=SYSTEM_NODES,
-        head_environment=HEAD_ENVIRONMENT,
-        metrics_namespace=METRICS_NAMESPACE,
-    )
 
 
 class EksStack(pulumi.ComponentResource):
@@ -149,16 +135,16 @@ class EksStack(pulumi.ComponentResource):
         scaler = autoscaler_role("autoscaler", names, own, cluster=name)
         Autoscaler("cluster-autoscaler", names, inside, mirror=mirror, role=scaler, nodes=system)
         plugins = DevicePlugins("device-plugins", settings, inside).releases
-        folder = None
+        volume: pulumi.Input[str] = ""
         if storage.bucket is not None:
             nodes, driver = cluster.security_group, addons["aws-fsx-csi-driver"]
             files = SharedFileSystem("shared", storage, names, own, network=network, nodes=nodes, efa_nodes=efa.id)
-            volume = SharedVolume("shared-volume", storage, names, inside, system=files, driver=driver)
-            folder = fsx_folder(storage, volume.name)
+            volume = SharedVolume("shared-volume", storage, names, inside, system=files, driver=driver).name
         # Operators and the pods of an Indexed Job find Services by name, which needs this add-on.
         dns = addons["coredns"]
         needs_dns = [dns] if settings.ray.mode == "indexed-job" else []
-        args = replace(ray_args(settings, names.named("ray")), folder=folder, depends_on=[gpu, *plugins, *needs_dns])
+        args = ray_args(settings, names.named("ray"), volume=volume)
+        args = replace(args, depends_on=[gpu, *plugins, *needs_dns])
         queue = queue_args(settings, machine) if settings.queue == "kueue" else None
         args = install_operators(args, inside, depends_on=[system, dns], queue=queue, mirror=mirror)
         self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token

@@ -28,7 +28,6 @@ from infra.catalog.pins import LUSTRE
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.security_groups import rules_between, security_group
-from infra.kubernetes.pods import SharedFolder
 from infra.settings.eks import EksStorage
 
 OVER_EFA = ("Lustre over EFA, in", "Lustre over EFA, out")
@@ -176,30 +175,3 @@ class SharedVolume(pulumi.ComponentResource):
         )
         self.name = volume.metadata["name"]
         self.register_outputs({"name": self.name})
-
-
-def fsx_folder(storage: EksStorage, volume: pulumi.Input[str]) -> SharedFolder:
-    """Return the file system as a folder of pods, through a claim on the PersistentVolume in their namespace.
-
-    The root of the file system belongs to root, and Ray's images run as another user. The head therefore makes it
-    writable for every user before it starts. With the sticky bit, only a file's owner can delete it.
-    """
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "shared"},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            # Empty, as on the volume.
-            "storageClassName": "",
-            "volumeName": volume,
-            "resources": {"requests": {"storage": f"{storage.capacity_gib}Gi"}},
-        },
-    }
-    return SharedFolder(
-        mount_path=storage.mount_path,
-        annotations={},
-        volume={"persistentVolumeClaim": {"claimName": "shared"}},
-        objects=(claim,),
-        prepare=("chmod", "1777", storage.mount_path),
-    )

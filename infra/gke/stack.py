@@ -27,18 +27,16 @@ from infra.gke.network import (
     WebhookAccess,
 )
 from infra.gke.node_pools import ComputeClass, GpuPools
-from infra.gke.pod import GVNIC_NETWORK, SYSTEM_NODES, gpu_pod, queue_args, rdma_network
+from infra.gke.pod import GVNIC_NETWORK, queue_args, rdma_network
+from infra.gke.ray import ray_args
 from infra.gke.site import Site
-from infra.gke.storage import BucketAccess, gcs_folder
+from infra.gke.storage import BucketAccess
 from infra.kubernetes.operators import install_operators
-from infra.kubernetes.pods import RayArgs, ray_accounts
+from infra.kubernetes.pods import ray_accounts
 from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
-
-METRICS_NAMESPACE = "gmp-system"
-"""Namespace of the collectors of GKE's managed Prometheus (GKE docs managed-prometheus; unverified, 2026-11)."""
 
 
 def deploy(settings: GkeSettings) -> dict[str, Any]:
@@ -69,18 +67,6 @@ def project_problems(project: str | None) -> list[Problem]:
     ]
 
 
-def ray_args(settings: GkeSettings, name: str) -> RayArgs:
-    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without what depends on resources."""
-    return RayArgs(
-        settings=settings,
-        name=name,
-        pod=gpu_pod(settings, GKE_CATALOG[settings.nodes.machine]),
-        head_selector=SYSTEM_NODES,
-        metrics_namespace=METRICS_NAMESPACE,
-        pod_monitoring=True,
-    )
-
-
 class GkeStack(pulumi.ComponentResource):
     """All resources of a stack: networks, cluster, GPU node pools, and resources in the cluster."""
 
@@ -109,12 +95,11 @@ class GkeStack(pulumi.ComponentResource):
             nics[GVNIC_NETWORK] = GvnicNetwork("gvnic", site, addresses.gvnic, own).node_network
             rdma = RdmaNetwork("rdma", site, machine.network_profile, addresses.rdma, own)
             nics |= {rdma_network(nic): one for nic, one in enumerate(rdma.node_networks)}
-        folder, bucket, rights = None, settings.storage.bucket, []
+        bucket, rights = settings.storage.bucket, []
         if bucket is not None:
             for account in ray_accounts(settings):
                 right = BucketAccess(bucket, account, own, project_number=number, workload_pool=cluster.workload_pool)
                 rights.append(right.grant)
-            folder = gcs_folder(bucket, settings.storage.mount_path)
         pools = GpuPools("pool", settings, site, own, cluster=cluster, networks=list(nics.values()), depends_on=rights)
 
         provider = kubernetes.Provider(
@@ -139,7 +124,7 @@ class GkeStack(pulumi.ComponentResource):
             queue, nodes = queue_args(settings, machine), cluster.account
             access = WebhookAccess("webhooks", site, own, network=network, control_plane=plane, account=nodes)
             webhook_access = [access.rule]
-        args = replace(ray_args(settings, site.named("ray")), folder=folder, depends_on=[*pools.pools, *drivers])
+        args = replace(ray_args(settings, site.named("ray")), depends_on=[*pools.pools, *drivers])
         args = install_operators(
             args, inside, depends_on=[cluster.system_pool], webhook_access=webhook_access, queue=queue
         )

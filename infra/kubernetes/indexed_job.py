@@ -126,7 +126,8 @@ def _arguments(args: RayArgs) -> list[str]:
         f"--ray=--metrics-export-port={METRICS_PORT}",
         # As KubeRay starts it; the NetworkPolicy and the token control access.
         "--ray-head=--dashboard-host=0.0.0.0",
-        f"--entrypoint={args.entrypoint}",
+        # In arguments the kubelet replaces $(NAME), and $$ by $ (Kubernetes API: Container.args).
+        f"--entrypoint={args.entrypoint.replace('$', '$$')}",
     ]
 
 

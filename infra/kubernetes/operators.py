@@ -60,7 +60,7 @@ def install_operators(
     needs = [*depends_on, *webhook_access, *releases]
     kueue = Kueue("kueue", queue, nodes, needs, opts, mirror=mirror)
     queues = Queues("queue", queue, opts, release=kueue.release)
-    return replace(args, cluster_queue=queues.cluster_queue, max_run_s=queue.max_run_s)
+    return replace(args, cluster_queue=queues.cluster_queue)
 
 
 class KubeRay(pulumi.ComponentResource):

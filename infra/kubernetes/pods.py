@@ -109,6 +109,7 @@ class RayArgs:
         max_run_s: Maximum run time of queued nodes, in seconds; None without queued provisioning.
         depends_on: Resources created before the pods and deleted after them: operators, node pools, drivers.
         namespace: The pods' namespace.
+        shared_token: Secret with Ray's token that another workload has; None for a Secret of its own.
     """
 
     settings: CloudSettings
@@ -123,6 +124,7 @@ class RayArgs:
     max_run_s: int | None = None
     depends_on: Sequence[pulumi.Resource] = ()
     namespace: pulumi.Input[str] = NAMESPACE
+    shared_token: str | None = None
 
     @property
     def entrypoint(self) -> str:
@@ -142,7 +144,12 @@ class RayArgs:
     @property
     def token_secret(self) -> str:
         """Name of the Secret with Ray's token."""
-        return f"{self.name}-token"
+        return self.shared_token or f"{self.name}-token"
+
+    @property
+    def queued(self) -> bool:
+        """Whether Kueue admits the workload."""
+        return self.settings.queue == "kueue"
 
 
 def ray_accounts(settings: CloudSettings) -> tuple[str, ...]:

@@ -1,33 +1,16 @@
-"""CronJob that ends a RayCluster or RayJob whose workers have held nodes for `nodes.maxHours`, wherever the user is.
-
-Nothing of Kubernetes, KubeRay 1.6.2 or Kueue 0.19.2 counts the time on nodes: their deadlines (a RayJob's
-activeDeadlineSeconds, Kueue's label max-exec-time-seconds) also count the wait for nodes, which may take a week, and
-KubeRay recreates a worker pod that its own deadline ended. The pods of an Indexed Job need no CronJob: they are not
-recreated, and their deadline counts from the node (`infra.kubernetes.indexed_job`).
-"""
+"""Component of the CronJob that ends a workload after `nodes.maxHours` (`infra.kubernetes.time_limit_objects`)."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes import core, rbac
 
-from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.pods import NAMESPACE, RayArgs
+from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.resources import custom_resource
-
-EVERY_MINUTES = 5
-PULL_S = 3600
-"""Seconds in which a pod may pull Ray's image, on a node that has none (our choice)."""
-USER = 1000
-"""User of the rayproject images, whose home with Python others cannot read (ray-project/ray: docker/base-deps; read
-2026-11). Python of other images is readable by everyone (unverified, 2026-11)."""
-ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-SCRIPT = Path(__file__).with_name("time_limit_pod.py")
+from infra.kubernetes.time_limit_objects import cron_job_spec, rules
 
 
 class TimeLimit(pulumi.ComponentResource):
@@ -47,7 +30,7 @@ class TimeLimit(pulumi.ComponentResource):
         own_name = f"{args.name}-time-limit"
         metadata: Any = {"name": own_name, "namespace": namespace}
         account = core.v1.ServiceAccount(name, metadata=metadata, automount_service_account_token=False, opts=own)
-        role = rbac.v1.Role(name, metadata=metadata, rules=_rules(args), opts=own)
+        role = rbac.v1.Role(name, metadata=metadata, rules=rules(args), opts=own)
         binding = rbac.v1.RoleBinding(
             name,
             metadata=metadata,
@@ -64,85 +47,3 @@ class TimeLimit(pulumi.ComponentResource):
         after = ResourceOptions(parent=self, depends_on=[account, binding, workload])
         custom_resource(name, body, after, namespace)
         self.register_outputs({})
-
-
-def cron_job_spec(args: RayArgs, *, account: str) -> dict[str, Any]:
-    """Return the spec of the CronJob. Its pods run on the head's nodes, with the head's image and no more rights."""
-    container = {
-        "name": "time-limit",
-        "image": args.settings.ray.image,
-        "command": ["python3", "-c", SCRIPT.read_text(encoding="utf-8")],
-        "args": _arguments(args),
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "serviceAccountName": account,
-        "automountServiceAccountToken": True,
-        "nodeSelector": dict(args.head_selector),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [container],
-    }
-    job = {"backoffLimit": 0, "activeDeadlineSeconds": PULL_S, "template": {"spec": pod}}
-    return {
-        "schedule": f"*/{EVERY_MINUTES} * * * *",
-        "concurrencyPolicy": "Forbid",
-        "successfulJobsHistoryLimit": 1,
-        "failedJobsHistoryLimit": 1,
-        "jobTemplate": {"spec": job},
-    }
-
-
-def _arguments(args: RayArgs) -> list[str]:
-    """Return the arguments of `time_limit_pod`."""
-    patch, owned = _end(args)
-    selector = ",".join(f"{key}%3D{value}" for key, value in {**args.labels, "ray.io/node-type": "worker"}.items())
-    return [
-        f"--hours={args.settings.nodes.max_hours}",
-        f"--workload=/apis/{RAY_API}/namespaces/{NAMESPACE}/{_resource(args)}/{args.name}",
-        f"--pods=/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}",
-        f"--patch={json.dumps(patch)}",
-        *([f"--owned=/apis/{KUEUE_API}/namespaces/{NAMESPACE}/{owned}"] if owned else []),
-        f"--account={ACCOUNT_FOLDER}",
-    ]
-
-
-def _end(args: RayArgs) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the JSON patch that ends the workload, and the resource that it is for if it is not the workload."""
-    if args.settings.ray.mode == "job":
-        # A time that has passed. The RayJob fails, which is final; a suspended one would run again (ray-operator/
-        # controllers/ray/rayjob_controller.go, v1.6.2).
-        return [{"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1}], None
-    if args.settings.queue == "kueue":
-        # Kueue would start a suspended RayCluster again (pkg/controller/jobframework/reconciler.go, 0.19.2).
-        return [{"op": "add", "path": "/spec/active", "value": False}], "workloads"
-    return [
-        {"op": "add", "path": "/spec/suspend", "value": True},
-        # Otherwise it would resume with as many workers as it had.
-        {"op": "add", "path": "/spec/workerGroupSpecs/0/replicas", "value": args.settings.ray.min_workers},
-    ], None
-
-
-def _rules(args: RayArgs) -> list[Any]:
-    _, owned = _end(args)
-    change = {"api_groups": [RAY_API.partition("/")[0]], "resources": [_resource(args)], "verbs": ["get", "patch"]}
-    queue = {"api_groups": [KUEUE_API.partition("/")[0]], "resources": [owned], "verbs": ["list", "patch"]}
-    return [
-        {"api_groups": [""], "resources": ["pods"], "verbs": ["list"]},
-        {**change, "resource_names": [args.name]},
-        # Kueue names its Workloads with a hash.
-        *([queue] if owned else []),
-    ]
-
-
-def _resource(args: RayArgs) -> str:
-    return "rayclusters" if args.settings.ray.mode == "cluster" else "rayjobs"

@@ -15,31 +15,23 @@ import pulumi_random as random
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core, meta, networking, policy
 
-from infra.catalog.pins import POD_MONITORING_API, RAY_API
-from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec, scripts
+from infra.kubernetes.indexed_job import head_service, head_service_spec, scripts
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
     COMPONENTS,
-    DASHBOARD_PORT,
     INDEXED_JOB_POD,
-    KUBERAY_LABELS,
-    KUBERAY_NAMESPACE,
-    METRICS_PORTS,
     TOKEN_KEY,
     RayArgs,
     ray_accounts,
     script_files,
 )
-from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks, local_queue
-from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
+from infra.kubernetes.queue_objects import local_queue
 from infra.kubernetes.resources import custom_resource
 from infra.kubernetes.time_limit import TimeLimit
+from infra.kubernetes.workload_objects import head_budget_spec, ingress_spec, pod_monitoring, workload
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
-
-METRICS_INTERVAL = "30s"
-"""Interval at which GKE reads Ray's metrics (our choice, 2026-11)."""
 
 NOT_AWAITED = {"pulumi.com/skipAwait": "true"}
 """Annotation of an object that may become ready after hours: when all pods run, or when the job has succeeded."""
@@ -72,9 +64,9 @@ class Workload(pulumi.ComponentResource):
         password = random.RandomPassword(f"{name}-token", length=TOKEN_LENGTH, special=False, opts=self._own)
         self.token = pulumi.Output.secret(password.result)
         supporting = [*self._supporting(password.result), *(() if self._operated else self._scripts_and_service())]
-        workload = self._ray(supporting)
+        resource = self._ray(supporting)
         if self._operated and args.settings.nodes.max_hours:
-            TimeLimit(f"{name}-time-limit", args, self._own, namespace=self._namespace, workload=workload)
+            TimeLimit(f"{name}-time-limit", args, self._own, namespace=self._namespace, workload=resource)
         self.register_outputs({"namespace": self._namespace})
 
     def _ray(self, supporting: list[pulumi.Resource]) -> pulumi.Resource:
@@ -83,17 +75,10 @@ class Workload(pulumi.ComponentResource):
         Kueue's changes of the pod templates (labels of the flavor's nodes, annotations of the request) do not show in a
         preview: they concern other fields, or set the same values (`gpu_pod` of the cloud).
         """
-        args, mode, queued = self._args, self._args.settings.ray.mode, self._args.cluster_queue is not None
-        if mode == "indexed-job":
-            api, kind, spec = "batch/v1", "Job", job_spec(args)
-        else:
-            api, kind = RAY_API, COMPONENTS[mode]
-            spec = ray_cluster_spec(args) if mode == "cluster" else ray_job_spec(args)
-        labels, marks = admission_marks(LOCAL_QUEUE, args.max_run_s) if queued else ({}, {})
-        annotations = {**NOT_AWAITED, **(FORCE_CONFLICTS if args.autoscaled else {}), **marks}
-        metadata = {"name": args.name, "annotations": annotations, **({"labels": labels} if labels else {})}
-        # Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.
-        suspended = {"suspend": True} if queued else {}
+        args, mode, queued = self._args, self._args.settings.ray.mode, self._args.queued
+        body = workload(args)
+        marks = {**NOT_AWAITED, **(FORCE_CONFLICTS if args.autoscaled else {})}
+        body["metadata"]["annotations"] = {**marks, **body["metadata"].get("annotations", {})}
         group = "spec.workerGroupSpecs[0]"
         # A RayCluster of another size or template needs another admission: Kueue would end the cluster and start it
         # again, which a replacement shows in the preview. Also, Kueue owns the list of worker groups after it has
@@ -116,7 +101,6 @@ class Workload(pulumi.ComponentResource):
             # The name is fixed.
             delete_before_replace=True,
         )
-        body = {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": {**suspended, **spec}}
         return custom_resource(self._name, body, options, self._namespace)
 
     def _supporting(self, password: pulumi.Output[str]) -> list[pulumi.Resource]:
@@ -142,26 +126,19 @@ class Workload(pulumi.ComponentResource):
         ingress = networking.v1.NetworkPolicy(
             f"{name}-ingress",
             metadata={"name": f"{args.name}-ingress", "namespace": self._namespace},
-            spec=_ingress(args),
+            spec=cast("networking.v1.NetworkPolicySpecArgsDict", ingress_spec(args)),
             opts=own,
         )
         if self._operated:
             policy.v1.PodDisruptionBudget(
                 f"{name}-head",
                 metadata={"name": f"{args.name}-head", "namespace": self._namespace},
-                # The loss of the head ends every job, so an upgrade of its node waits (on GKE up to an hour). Workers
-                # have no budget: it does not keep clouds from reclaiming GPU nodes, and idle nodes should be removed.
-                spec={
-                    # Not max_unavailable=0: a RayCluster has no scale subresource, so the controller cannot count the
-                    # expected pods and the budget fails to sync (seen with Kubernetes 1.36.1, 2026-11-21).
-                    "min_available": 1,
-                    "selector": {"match_labels": {**args.labels, "ray.io/node-type": "head"}},
-                },
+                spec=cast("policy.v1.PodDisruptionBudgetSpecArgsDict", head_budget_spec(args)),
                 opts=own,
             )
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
         if args.pod_monitoring:
-            manifests.append(_pod_monitoring(args))
+            manifests.append(pod_monitoring(args))
         resources = [*accounts, secret, ingress, *(_pod_object(each, self._namespace, own) for each in manifests)]
         if args.cluster_queue is not None:
             # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
@@ -186,57 +163,6 @@ class Workload(pulumi.ComponentResource):
             opts=self._own,
         )
         return [config_map, service]
-
-
-def _ingress(args: RayArgs) -> networking.v1.NetworkPolicySpecArgsDict:
-    """Return the ingress rules of the pods: each other, KubeRay's operator, and the metrics collector.
-
-    Egress stays open: jobs download data and report to services that cannot be listed here. RDMA, the second host NIC
-    and `kubectl port-forward`, which uses the kubelet, bypass network policies.
-    """
-    pods: networking.v1.NetworkPolicyPeerArgsDict = {"pod_selector": {"match_labels": args.labels}}
-    operator: networking.v1.NetworkPolicyPeerArgsDict = {
-        "namespace_selector": _namespace(KUBERAY_NAMESPACE),
-        "pod_selector": {"match_labels": KUBERAY_LABELS},
-    }
-    operated = args.settings.ray.mode != "indexed-job"
-    return {
-        "pod_selector": {"match_labels": args.labels},
-        "policy_types": ["Ingress"],
-        "ingress": [
-            _allow(pods),
-            *([_allow(operator, DASHBOARD_PORT)] if operated else []),
-            _allow({"namespace_selector": _namespace(args.metrics_namespace)}, *METRICS_PORTS),
-        ],
-    }
-
-
-def _pod_monitoring(args: RayArgs) -> dict[str, Any]:
-    """Return the object by which GKE's collectors find the metrics: they read those of the ports that a pod has."""
-    return {
-        "apiVersion": POD_MONITORING_API,
-        "kind": "PodMonitoring",
-        "metadata": {"name": args.name},
-        "spec": {
-            "selector": {"matchLabels": args.labels},
-            "endpoints": [{"port": port, "interval": METRICS_INTERVAL} for port in METRICS_PORTS],
-        },
-    }
-
-
-def _allow(
-    peer: networking.v1.NetworkPolicyPeerArgsDict, *ports: int
-) -> networking.v1.NetworkPolicyIngressRuleArgsDict:
-    """Return a rule for one peer; without ports, for all ports."""
-    rule: networking.v1.NetworkPolicyIngressRuleArgsDict = {"from_": [peer]}
-    if ports:
-        rule["ports"] = [{"protocol": "TCP", "port": port} for port in ports]
-    return rule
-
-
-def _namespace(name: str) -> meta.v1.LabelSelectorArgsDict:
-    """Return the selector of a namespace by the label that every namespace has (Kubernetes 1.21 and later)."""
-    return {"match_labels": {"kubernetes.io/metadata.name": name}}
 
 
 def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions) -> pulumi.Resource:

@@ -111,13 +111,15 @@ def load() -> Settings:
     )
 
 
-def from_stack_file(path: Path) -> Settings:
+def from_stack_file(path: Path, changes: Mapping[str, Any] | None = None) -> Settings:
     """Return the settings of a Pulumi.<stack>.yaml, without Pulumi: for editors, checks and plans.
 
-    An encrypted token counts as set, with an unknown value (an empty `SecretStr`). Raises `SettingsError`.
+    `changes` are settings by path, such as "ray.mode", that take precedence over those of the file. An encrypted token
+    counts as set, with an unknown value (an empty `SecretStr`). Raises `SettingsError`.
     """
     stack = path.name.removeprefix("Pulumi.").rpartition(".")[0] or None
-    return parse(_without_ciphertext(_own(read_config(path))), stack=stack, origin=path.name)
+    raw = _without_ciphertext(_own(read_config(path)))
+    return parse({**raw, **(changes or {})}, stack=stack, origin=path.name)
 
 
 def warnings(settings: Settings) -> list[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +19,10 @@ from workloads.exits import WorkloadError
 from workloads.options import JsonFile, option
 
 
-def read_settings(file: Path) -> Settings:
-    """Return the settings in a stack file. WorkloadError with every problem."""
+def read_settings(file: Path, changes: Mapping[str, Any] | None = None) -> Settings:
+    """Return the settings in a stack file, with `changes` by path. WorkloadError with every problem."""
     try:
-        return from_stack_file(file)
+        return from_stack_file(file, changes)
     except SettingsError as problems:
         raise WorkloadError(str(problems)) from None
 

@@ -8,7 +8,8 @@ import pytest
 
 from infra.catalog.machines import EKS_CATALOG
 from infra.eks.pod import OBSOLETE
-from infra.eks.stack import ray_args, region_problems
+from infra.eks.ray import ray_args
+from infra.eks.stack import region_problems
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import ray_cluster_spec
 from tests.unit.stacks import eks

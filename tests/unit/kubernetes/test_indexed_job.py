@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
+from infra.gke.ray import gcs_folder, ray_args
 from infra.gke.site import Site
-from infra.gke.stack import ray_args
-from infra.gke.storage import gcs_folder
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.indexed_job_pod.pod import Pod, pod_of
@@ -56,6 +55,12 @@ def test_job_has_the_size_of_the_stack_file_and_no_retry() -> None:
     assert spec["backoffLimit"] == 0
     assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
     assert not {"ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimitPerIndex"} & set(spec)
+
+
+def test_shell_gets_the_entry_point_as_it_is() -> None:
+    """The kubelet replaces variables in a container's arguments, and reads $$ as $."""
+    arguments = container(spec_of({"ray.entrypoint": "echo $$ $(hostname) $POD_IP"}))["command"]
+    assert arguments[-1] == "--entrypoint=echo $$$$ $$(hostname) $$POD_IP"
 
 
 def test_pods_parse_the_command_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from infra.eks.stack import ray_args as on_eks
-from infra.gke.stack import ray_args as on_gke
+from infra.eks.ray import ray_args as on_eks
+from infra.gke.ray import ray_args as on_gke
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec

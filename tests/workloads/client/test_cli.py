@@ -13,7 +13,7 @@ import pytest
 
 from tests.workloads.conftest import ROOT
 from tests.workloads.stack_outputs import LOCAL, TOKEN
-from workloads.cli import json_to_stdout, main
+from workloads.cli import main, prepared
 from workloads.exits import Exit
 
 
@@ -58,11 +58,11 @@ def test_usage_errors_name_option_value_and_what_is_allowed(
 
 
 def test_json_without_a_file_is_stdout() -> None:
-    assert json_to_stdout(["compare", "--json", "a", "b"]) == ["compare", "--json", "a", "b"]
-    assert " ".join(json_to_stdout(["judge", "--json", "-s", "x", "--json"])) == "judge --json - -s x --json -"
-    assert json_to_stdout(["list", "--json", "-"]) == ["list", "--json", "-"]
+    assert prepared(["compare", "--json", "a", "b"]) == ["compare", "--json", "a", "b"]
+    assert " ".join(prepared(["judge", "--json", "-s", "x", "--json"])) == "judge --json - -s x --json -"
+    assert prepared(["list", "--json", "-"]) == ["list", "--json", "-"]
     # The user's own command keeps its arguments.
-    assert json_to_stdout(["run", "--json", "--", "x", "--json", "--y"]) == [
+    assert prepared(["run", "--json", "--", "x", "--json", "--y"]) == [
         "run",
         "--json",
         "-",

@@ -13,7 +13,7 @@ import pytest
 from cyclopts import App
 
 from tests.workloads.conftest import ROOT
-from workloads.cli import app, json_to_stdout, main
+from workloads.cli import app, main, prepared
 from workloads.exits import Exit
 
 WIDTH, HEIGHT = 80, 45
@@ -42,7 +42,7 @@ def test_help_has_a_summary_an_example_and_exit_codes(words: tuple[str, ...]) ->
     assert len(summary) <= WIDTH
     found = re.fullmatch(r"Example: (rdma-ray .+)\nExit codes: [\s\S]+\.", last)
     assert found, f"end the docstring with a paragraph `Example: rdma-ray …` and `Exit codes: 0 …, 1 ….`:\n{last}"
-    tokens = json_to_stdout(shlex.split(found[1])[1:])
+    tokens = prepared(shlex.split(found[1])[1:])
     path, *_ = app.parse_commands(tokens)
     assert path == words
     app.parse_args(tokens, exit_on_error=False, print_error=False)

@@ -1,0 +1,68 @@
+"""Ray on GKE: the arguments of a stack's workload and its shared folder, a bucket. Imports no Pulumi."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.catalog.machines import GKE_CATALOG
+from infra.gke.pod import SYSTEM_NODES, gpu_pod, queue_args
+from infra.kubernetes.pods import RayArgs, SharedFolder
+from infra.settings import GkeSettings
+
+METRICS_NAMESPACE = "gmp-system"
+"""Namespace of the collectors of GKE's managed Prometheus (GKE docs managed-prometheus; unverified, 2026-11)."""
+
+MOUNT_OPTIONS = (
+    "implicit-dirs",
+    # Without them only root can use a mount (mode 755), and Ray's images have another user (docs/troubleshooting.md of
+    # GoogleCloudPlatform/gcs-fuse-csi-driver, read 2026-11); 777 suits the user of any image.
+    "file-mode=777",
+    "dir-mode=777",
+    "write:enable-streaming-writes:true",
+    "metadata-cache:negative-ttl-secs:0",
+    "read_ahead_kb=1024",
+)
+"""For checkpoints and training data: large sequential reads and writes (verl-on-gke tutorial, read 2026-08)."""
+
+FILE_CACHE = (
+    "file-cache:enable-parallel-downloads:true",
+    "file-cache:cache-file-for-range-read:true",
+    "file-cache:max-size-mb:-1",
+)
+"""Unlimited cache on a GPU node's local SSDs. The head has none: large reads would fill the boot disk of its node, and
+the kubelet would evict it with every job (our conclusion from the tutorial's options, unverified, 2026-11)."""
+
+
+def ray_args(settings: GkeSettings, name: str) -> RayArgs:
+    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without what depends on resources."""
+    machine, storage = GKE_CATALOG[settings.nodes.machine], settings.storage
+    return RayArgs(
+        settings=settings,
+        name=name,
+        pod=gpu_pod(settings, machine),
+        head_selector=SYSTEM_NODES,
+        metrics_namespace=METRICS_NAMESPACE,
+        pod_monitoring=True,
+        folder=gcs_folder(storage.bucket, storage.mount_path) if storage.bucket else None,
+        max_run_s=queue_args(settings, machine).max_run_s if settings.queue == "kueue" else None,
+    )
+
+
+def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
+    """Return the bucket as a folder of pods, mounted by a GCS FUSE sidecar without limits, which GKE injects."""
+    limits = {f"gke-gcsfuse/{resource}-limit": "0" for resource in ("cpu", "memory", "ephemeral-storage")}
+
+    def volume(*options: str) -> dict[str, Any]:
+        attributes = {
+            "bucketName": bucket,
+            "gcsfuseMetadataPrefetchOnMount": "true",
+            "mountOptions": ",".join(options),
+        }
+        return {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
+
+    return SharedFolder(
+        mount_path=mount_path,
+        annotations={"gke-gcsfuse/volumes": "true", **limits},
+        volume=volume(*MOUNT_OPTIONS, *FILE_CACHE),
+        head_volume=volume(*MOUNT_OPTIONS),
+    )

@@ -1,0 +1,126 @@
+"""A RayCluster, RayJob or Indexed Job and what belongs to it, as plain Kubernetes JSON. Imports no Pulumi.
+
+`Workload` creates these objects in a stack. `rdma-ray render` prints those of another job in the stack's namespace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.catalog.pins import POD_MONITORING_API, RAY_API
+from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec, scripts
+from infra.kubernetes.pods import (
+    COMPONENTS,
+    DASHBOARD_PORT,
+    INDEXED_JOB_POD,
+    KUBERAY_LABELS,
+    KUBERAY_NAMESPACE,
+    METRICS_PORTS,
+    NAMESPACE,
+    RayArgs,
+    script_files,
+)
+from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks
+from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
+from infra.kubernetes.time_limit_objects import time_limit
+
+METRICS_INTERVAL = "30s"
+"""Interval at which GKE reads Ray's metrics (our choice, 2026-11)."""
+
+
+def workload(args: RayArgs) -> dict[str, Any]:
+    """Return the RayCluster, RayJob or Job, without its namespace."""
+    mode = args.settings.ray.mode
+    if mode == "indexed-job":
+        api, kind, spec = "batch/v1", "Job", job_spec(args)
+    else:
+        api, kind = RAY_API, COMPONENTS[mode]
+        spec = ray_cluster_spec(args) if mode == "cluster" else ray_job_spec(args)
+    labels, marks = admission_marks(LOCAL_QUEUE, args.max_run_s) if args.queued else ({}, {})
+    marked = {**({"annotations": marks} if marks else {}), **({"labels": labels} if labels else {})}
+    # Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.
+    suspended = {"suspend": True} if args.queued else {}
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": args.name, **marked}, "spec": {**suspended, **spec}}
+
+
+def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
+    """Return a RayJob or Indexed Job with the objects of its own, in the order to create them; none is secret.
+
+    What the job shares with its stack exists in the namespace: the pods' accounts, the token's Secret, claims, the
+    LocalQueue.
+    """
+    operated = args.settings.ray.mode != "indexed-job"
+    objects = [_object("networking.k8s.io/v1", "NetworkPolicy", f"{args.name}-ingress", spec=ingress_spec(args))]
+    if operated:
+        objects.append(_object("policy/v1", "PodDisruptionBudget", f"{args.name}-head", spec=head_budget_spec(args)))
+    else:
+        objects.append(_object("v1", "ConfigMap", scripts(args), data=script_files(INDEXED_JOB_POD)))
+        objects.append(_object("v1", "Service", head_service(args), spec=head_service_spec(args)))
+    if args.pod_monitoring:
+        objects.append(pod_monitoring(args))
+    if operated and args.settings.nodes.max_hours:
+        objects += time_limit(args)
+    objects.append(workload(args))
+    return [{**each, "metadata": {**each["metadata"], "namespace": NAMESPACE}} for each in objects]
+
+
+def ingress_spec(args: RayArgs) -> dict[str, Any]:
+    """Return the ingress rules of the pods: each other, KubeRay's operator, and the metrics collector.
+
+    Egress stays open: jobs download data and report to services that cannot be listed here. RDMA, the second host NIC
+    and `kubectl port-forward`, which uses the kubelet, bypass network policies.
+    """
+    pods = {"podSelector": {"matchLabels": args.labels}}
+    operator = {"namespaceSelector": _namespace(KUBERAY_NAMESPACE), "podSelector": {"matchLabels": KUBERAY_LABELS}}
+    operated = args.settings.ray.mode != "indexed-job"
+    return {
+        **pods,
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            _allow(pods),
+            *([_allow(operator, DASHBOARD_PORT)] if operated else []),
+            _allow({"namespaceSelector": _namespace(args.metrics_namespace)}, *METRICS_PORTS),
+        ],
+    }
+
+
+def head_budget_spec(args: RayArgs) -> dict[str, Any]:
+    """Return the spec of the head's PodDisruptionBudget.
+
+    The loss of the head ends every job, so an upgrade of its node waits (on GKE up to an hour). Workers have no budget:
+    it does not keep clouds from reclaiming GPU nodes, and idle nodes should be removed.
+    """
+    return {
+        # Not maxUnavailable 0: a RayCluster has no scale subresource, so the controller cannot count the expected pods
+        # and the budget fails to sync (seen with Kubernetes 1.36.1, 2026-11-21).
+        "minAvailable": 1,
+        "selector": {"matchLabels": {**args.labels, "ray.io/node-type": "head"}},
+    }
+
+
+def pod_monitoring(args: RayArgs) -> dict[str, Any]:
+    """Return the object by which GKE's collectors find the metrics: they read those of the ports that a pod has."""
+    return {
+        "apiVersion": POD_MONITORING_API,
+        "kind": "PodMonitoring",
+        "metadata": {"name": args.name},
+        "spec": {
+            "selector": {"matchLabels": args.labels},
+            "endpoints": [{"port": port, "interval": METRICS_INTERVAL} for port in METRICS_PORTS],
+        },
+    }
+
+
+def _object(api: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, **fields}
+
+
+def _allow(peer: dict[str, Any], *ports: int) -> dict[str, Any]:
+    """Return a rule for one peer; without ports, for all ports."""
+    limited = {"ports": [{"protocol": "TCP", "port": port} for port in ports]} if ports else {}
+    return {"from": [peer], **limited}
+
+
+def _namespace(name: str) -> dict[str, Any]:
+    """Return the selector of a namespace by the label that every namespace has (Kubernetes 1.21 and later)."""
+    return {"matchLabels": {"kubernetes.io/metadata.name": name}}
