@@ -231,7 +231,7 @@ class CloudSettings(Section):
         if self.ray.mode == "job":
             says = "A job's entry point runs on the head only, which has no GPU: torchrun would find nothing to train "
             says += "on."
-            fix = "set ray.mode to indexed-job, which runs torchrun on every node, or use Ray in the entry point"
+            fix = "set ray.mode to indexed-job, which runs torchrun on every node, or write rdma-ray run -- torchrun …"
             yield Found(says, fix, HTTP_MODE)
         elif self.ray.mode == "indexed-job" and others and line.split()[0] != "torchrun":
             says = "Only an entry point that begins with torchrun runs on every pod. This one runs on the first pod; "

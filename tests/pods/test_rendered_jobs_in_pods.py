@@ -26,7 +26,7 @@ from workloads.render.request import Request
 
 IMAGE = f"example/ray:{RAY}-py311-cu130"
 CODE = """
-import os, socket
+import os
 assert (os.environ["HF_TOKEN"], os.environ["WORLD_SIZE"]) == ("of the Secret", "2")
 assert os.getcwd() == "/tmp", os.getcwd()
 """

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from workloads.cli import RENDERED, app, prepared
 from workloads.exits import WorkloadError
 from workloads.options import ResultOptions, StackOptions
-from workloads.run.commands import CodeOptions
 from workloads.run.entry import entry_of
 
 FORM = "name a command after the options: run, bench nccl, bench multigpu, bench hunt or train …"
@@ -116,7 +115,7 @@ class Request:
             )
         if file := self.given.get("compare"):
             raise WorkloadError(f"--compare {file}: the pods do not have it: leave it out, and compare the results")
-        folder = self.given["working_dir"] if isinstance(self._code, CodeOptions) else "."
+        folder = self.given.get("working_dir", ".")
         if (
             folder != "."
             and "://" not in folder
@@ -126,7 +125,3 @@ class Request:
                 f"--working-dir {folder}: a folder of this machine, which the pods do not have: name one of the image"
                 f" or of the shared folder{f' {shared}' if shared else ''}, or an archive such as https://…/code.zip"
             )
-
-    @property
-    def _code(self) -> Any:
-        return self.arguments.get("code")
