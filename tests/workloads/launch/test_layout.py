@@ -62,7 +62,7 @@ def same_rails(before: int, size: int, after: int, per_node: int) -> bool:
 
 @cache
 def same_groups(before: int, size: int, after: int, own: tuple[range, ...]) -> bool:
-    return groups(before, size, after).tolist() == [list(group) for group in own]
+    return bool(groups(before, size, after).tolist() == [list(group) for group in own])
 
 
 def test_a_product_fits_exactly_if_tensor_groups_stay_in_a_node_and_every_group_keeps_its_rails() -> None:
