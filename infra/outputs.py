@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from infra.catalog.baselines import BASELINES, MARGIN, Baseline
 from infra.catalog.machines import CATALOG
-from infra.kubernetes.pods import CLIENT_PORT, DASHBOARD_PORT, NAMESPACE
+from infra.kubernetes.pods import CLIENT_PORT, DASHBOARD_PORT, NAMESPACE, SERVE_PORT
 from infra.kubernetes.queue_objects import LOCAL_QUEUE
 
 if TYPE_CHECKING:
@@ -88,8 +88,10 @@ class Fabric(Contract):
 class Ray(Contract):
     """Addresses of Ray for clients on the user's machine.
 
-    `cluster` is the name of the stack on `local`, and on Kubernetes that of the RayCluster, RayJob or Indexed Job,
-    depending on `mode` (the setting ray.mode). Outputs of an older stack without a mode are those of a RayCluster.
+    `cluster` is the name of the stack on `local`, and on Kubernetes that of the RayCluster, RayJob, RayService or
+    Indexed Job, depending on `mode` (the setting ray.mode). Outputs of an older stack without a mode are those of a
+    RayCluster.
+    `serve` is the address of Ray Serve in mode service, null elsewhere.
     """
 
     cluster: str
@@ -98,6 +100,7 @@ class Ray(Contract):
     dashboard: str
     jobs: str
     client: str
+    serve: str | None = None
     token: SecretStr
 
 
@@ -132,7 +135,7 @@ def cloud_outputs(
     """Return the outputs of a stack on a cloud.
 
     Args:
-        ray_cluster: Name of the RayCluster, RayJob or Job.
+        ray_cluster: Name of the RayCluster, RayJob, RayService or Job.
         kubeconfig: Kubeconfig as JSON, secret.
         token: Ray's token, secret.
     """
@@ -161,6 +164,7 @@ def cloud_outputs(
             "dashboard": f"http://{FORWARDED}:{DASHBOARD_PORT}",
             "jobs": f"http://{FORWARDED}:{DASHBOARD_PORT}",
             "client": f"ray://{FORWARDED}:{CLIENT_PORT}",
+            **({"serve": f"http://{FORWARDED}:{SERVE_PORT}"} if settings.ray.mode == "service" else {}),
             "token": token,
         },
         "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,

@@ -94,8 +94,9 @@ class Cell:
             "ray": {
                 "image": RAY_IMAGE,
                 "mode": self.mode,
-                **({} if self.mode == "cluster" else {"entrypoint": "python /app/train.py"}),
+                **({} if self.mode in ("cluster", "service") else {"entrypoint": "python /app/train.py"}),
             },
+            **({"service": {"application": "app:app", "deployment": "Model"}} if self.mode == "service" else {}),
             "protect": False,
         }
 

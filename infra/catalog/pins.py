@@ -167,6 +167,7 @@ TOGETHER: tuple[Copy, ...] = (
     Copy("Pulumi.gke-ccc.yaml", f"image: {RAY_IMAGE}"),
     Copy("Pulumi.gke-dranet.yaml", f"image: {RAY_IMAGE}"),
     Copy("Pulumi.gke-dws.yaml", f"ray-gke:{OWN_TAG}"),
+    Copy("Pulumi.gke-service.yaml", f"ray-gke:{OWN_TAG}"),
     Copy("tools/kubernetes/modules/kuberay/go.mod", f"github.com/ray-project/kuberay/ray-operator v{KUBERAY.version}"),
     Copy("tools/kubernetes/modules/kueue/go.mod", f"sigs.k8s.io/kueue v{KUEUE.version}"),
     Copy("tools/kubernetes/modules/kubernetes/go.mod", f"k8s.io/kubernetes v{KUBERNETES_BUILT}"),

@@ -41,11 +41,6 @@ def head_service(args: RayArgs) -> str:
     return f"{args.name}-head-svc"
 
 
-def scripts(args: RayArgs) -> str:
-    """Return the name of the ConfigMap with the pods' scripts."""
-    return f"{args.name}-scripts"
-
-
 def head_service_spec(args: RayArgs) -> dict[str, Any]:
     """Return the spec of the headless Service that gives pod 0 its host name.
 
@@ -101,7 +96,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": GRACE_S,
         "affinity": one_pod_per_node(args.labels),
-        "volumes": [*pod["volumes"], {"name": "scripts", "configMap": {"name": scripts(args)}}],
+        "volumes": [*pod["volumes"], {"name": "scripts", "configMap": {"name": args.scripts}}],
     }
     template = ray_template(node, spec, folder=args.folder, annotations=args.pod.annotations, labels=args.labels)
     return {**indexed_job_spec("ray-node", args.settings.ray.max_workers), "template": template}

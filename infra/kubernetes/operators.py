@@ -1,7 +1,7 @@
 """The operators that a stack's workload needs: KubeRay, unless it runs an Indexed Job, and Kueue with its queue.
 
 The Kubernetes providers of both clouds leave enableSecretMutable and enableConfigMapMutable off (beta in
-pulumi-kubernetes 4.34.2). Two objects change by content, Ray's token and the scripts of an Indexed Job, and running
+pulumi-kubernetes 4.34.2). Two objects change by content, Ray's token and the scripts of pods, and running
 pods have already read both. New content therefore replaces the object in a preview, and `rdma-ray:protect` rejects the
 replacement until someone has reviewed it.
 

@@ -1,4 +1,4 @@
-"""Names, ports, arguments and pod parts that RayCluster, RayJob, Indexed Job and NCCL Job share. Imports no Pulumi."""
+"""Names, ports, arguments and pod parts that Ray's resources and the two Jobs share. Imports no Pulumi."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 NAMESPACE = "ray"
 HEAD_ACCOUNT = "ray-head"
 WORKER_ACCOUNT = "ray-worker"
-COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJob"}
+COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJob", "service": "RayService"}
 """Component of each `ray.mode`."""
 
 TOKEN_KEY = "auth_token"
 """Key of the token in its Secret, which KubeRay reads (KubeRay 1.6 docs, token authentication; read 2026-08)."""
 
 JOB_LABEL = "rdma-ray/job"
-"""Label of every pod of a RayJob or an Indexed Job. A RayJob's pods need it: its cluster has a random name."""
+"""Label of every pod of a RayJob, an Indexed Job or a RayService. Pods of RayJob and RayService need it: their clusters
+have random names."""
 
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label with the index of a pod of an Indexed Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.28)."""
@@ -37,6 +38,8 @@ KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265
 CLIENT_PORT = 10001
+SERVE_PORT = 8000
+"""HTTP of Ray Serve, on every node with a replica and on the head (Ray docs, serve/http-guide, read 2026-11)."""
 METRICS_PORT, AUTOSCALER_METRICS_PORT, DASHBOARD_METRICS_PORT = METRICS_PORTS = (8080, 44217, 44227)
 """Metrics of every pod, of the autoscaler and of the dashboard (Ray docs, metrics, read 2026-11)."""
 
@@ -62,8 +65,8 @@ NO_EVICTION = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """Annotation that keeps a node autoscaler from evicting a pod: Ray decides when a worker ends."""
 
 SCRIPTS = "/etc/rdma-ray"
-"""Folder of the scripts in the pods of an Indexed Job or an NCCL Job."""
-INDEXED_JOB_POD, NCCL_JOB_POD = "indexed_job_pod", "nccl_job_pod"
+"""Folder of the scripts in the pods of an Indexed Job, an NCCL Job or a RayService."""
+INDEXED_JOB_POD, NCCL_JOB_POD, SERVICE_POD = "indexed_job_pod", "nccl_job_pod", "service_pod"
 """Folders of these scripts in this package."""
 
 
@@ -95,10 +98,10 @@ class SharedFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class RayArgs:
-    """Arguments of a RayCluster, RayJob or Indexed Job.
+    """Arguments of a RayCluster, RayJob, RayService or Indexed Job.
 
     Args:
-        name: Name of the RayCluster, RayJob or Job, and prefix of the names of its supporting resources.
+        name: Name of the RayCluster, RayJob, RayService or Job, and prefix of the names of its supporting resources.
         pod: Requirements of a worker pod that owns the GPUs and NICs of its node.
         head_selector: Labels of the nodes for the head, which have no GPUs.
         head_environment: Variables that the head needs on this cloud.
@@ -134,12 +137,17 @@ class RayArgs:
     @property
     def autoscaled(self) -> bool:
         """Whether Ray's autoscaler changes the number of workers. A job or a queued cluster has a fixed size."""
-        return self.settings.ray.mode == "cluster" and self.settings.queue == "none"
+        return self.settings.ray.mode in ("cluster", "service") and self.settings.queue == "none"
 
     @property
     def labels(self) -> dict[str, str]:
         """Labels that identify the pods of this workload."""
         return {"ray.io/cluster" if self.settings.ray.mode == "cluster" else JOB_LABEL: self.name}
+
+    @property
+    def scripts(self) -> str:
+        """Name of the ConfigMap with the pods' scripts, of an Indexed Job or a RayService."""
+        return f"{self.name}-scripts"
 
     @property
     def token_secret(self) -> str:

@@ -1,4 +1,4 @@
-"""Specs of RayCluster and RayJob: Ray under KubeRay, as a permanent cluster or for one entry point. Imports no Pulumi.
+"""Specs of RayCluster and RayJob, and of the clusters of a RayService: Ray under KubeRay. Imports no Pulumi.
 
 A cluster is a head without GPUs and one group of workers that own their nodes. The specs omit what the operator adds
 (probes, ports for metrics, the dashboard's address).
@@ -28,6 +28,7 @@ from infra.kubernetes.pods import (
     ray_template,
     variable,
 )
+from infra.kubernetes.ray_service import IDLE_NODE_S, PYTHON_PATH, ready_when_serving, scripts_volume, serving
 from infra.outputs import JOB_STACK, job_stack
 
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
@@ -85,7 +86,7 @@ def ray_job_spec(args: RayArgs) -> dict[str, Any]:
 
 
 def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
-    """Return the spec of a RayCluster, or of a RayJob's cluster."""
+    """Return the spec of a RayCluster, or of the clusters of a RayJob or RayService."""
     limited = args.autoscaled and args.settings.nodes.max_hours
     return {
         "rayVersion": args.settings.ray.version,
@@ -126,6 +127,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
         "as-metrics": AUTOSCALER_METRICS_PORT,
         "dash-metrics": DASHBOARD_METRICS_PORT,
     }
+    service = args.settings.ray.mode == "service"
     container = {
         "name": "ray-head",
         "image": args.settings.ray.image,
@@ -141,27 +143,40 @@ def _head(args: RayArgs) -> dict[str, Any]:
             "requests": {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY},
             "limits": {"memory": HEAD_MEMORY},
         },
+        **({"command": [PYTHON_PATH]} if service else {}),
     }
+    volumes = [
+        *([{"name": API_ACCESS, "projected": {"sources": API_CREDENTIALS}}] if args.autoscaled else []),
+        *([scripts_volume(args)] if service else []),
+    ]
     spec = {
         "serviceAccountName": HEAD_ACCOUNT,
         "automountServiceAccountToken": False,
-        **({"volumes": [{"name": API_ACCESS, "projected": {"sources": API_CREDENTIALS}}]} if args.autoscaled else {}),
+        **({"volumes": volumes} if volumes else {}),
         "nodeSelector": dict(args.head_selector),
         **folder_preparation(args.folder, args.settings.ray.image),
     }
     return {
         "serviceType": "ClusterIP",
-        # No task or actor runs on the head: it has no GPU, and its loss ends every job.
+        # No task, actor or replica runs on the head: it has no GPU, and its loss ends every job.
         "rayStartParams": {"num-cpus": "0"},
         "template": ray_template(
-            container, spec, folder=args.folder and args.folder.of_head, annotations={}, labels=_labels(args)
+            serving(container) if service else container,
+            spec,
+            folder=args.folder and args.folder.of_head,
+            annotations={},
+            labels=_labels(args),
         ),
     }
 
 
 def _workers(args: RayArgs) -> dict[str, Any]:
     fewest, most = args.settings.ray.min_workers, args.settings.ray.max_workers
-    container = args.pod.container()
+    container, service = args.pod.container(), args.settings.ray.mode == "service"
+    commands = [
+        *([] if args.pod.setup is None else [f"{args.pod.setup} || exit 1"]),
+        *([PYTHON_PATH] if service else []),
+    ]
     worker = {
         "name": "ray-worker",
         "image": args.settings.ray.image,
@@ -176,7 +191,8 @@ def _workers(args: RayArgs) -> dict[str, Any]:
         ],
         # The operator joins it with the `ray start` that it generates by `&&` and `;` (ray-operator/controllers/ray/
         # common/pod.go, 1.6.2), so after a failure that does not exit, Ray would run without the fabric's settings.
-        **({} if args.pod.setup is None else {"command": [f"{args.pod.setup} || exit 1"]}),
+        **({"command": ["; ".join(commands)]} if commands else {}),
+        **({"readinessProbe": ready_when_serving()} if service else {}),
     }
     # The operator rejects an idle timeout without an autoscaler, and sets `replicas` with one.
     fixed = {"replicas": most, "minReplicas": most, "maxReplicas": most}
@@ -186,19 +202,27 @@ def _workers(args: RayArgs) -> dict[str, Any]:
         "serviceAccountName": WORKER_ACCOUNT,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": CHECKPOINT_S + STOP_S,
+        **({"volumes": [*args.pod.pod()["volumes"], scripts_volume(args)]} if service else {}),
     }
+    # KubeRay ignores a change of these numbers in a RayService (1.6.2: controllers/ray/utils/util.go,
+    # GenerateHashWithoutReplicasAndWorkersToDelete). As an annotation, it starts another cluster, like other changes.
+    size = {"rdma-ray/workers": f"{fewest}-{most}"} if service else {}
     return {
         "groupName": WORKER_GROUP,
         **(scaled if args.autoscaled else fixed),
         "rayStartParams": {},
         "template": ray_template(
-            worker, spec, folder=args.folder, annotations=args.pod.annotations, labels=_labels(args)
+            serving(worker) if service else worker,
+            spec,
+            folder=args.folder,
+            annotations={**args.pod.annotations, **size},
+            labels=_labels(args),
         ),
     }
 
 
 def _idle_s(args: RayArgs) -> int:
-    return 60 * args.settings.ray.idle_minutes
+    return IDLE_NODE_S if args.settings.ray.mode == "service" else 60 * args.settings.ray.idle_minutes
 
 
 def _labels(args: RayArgs) -> dict[str, str]:

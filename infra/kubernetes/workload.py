@@ -1,4 +1,4 @@
-"""The RayCluster, RayJob or Indexed Job that `ray.mode` selects, with its supporting resources in one namespace.
+"""The RayCluster, RayJob, RayService or Indexed Job of `ray.mode`, with its supporting resources in one namespace.
 
 Supporting resources are the pods' ServiceAccounts, Ray's token, the NetworkPolicy, the head's PodDisruptionBudget, the
 objects that the pods name, and the LocalQueue. There is no Service for clients and no Ingress: `kubectl port-forward`
@@ -15,11 +15,12 @@ import pulumi_random as random
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core, meta, networking, policy
 
-from infra.kubernetes.indexed_job import head_service, head_service_spec, scripts
+from infra.kubernetes.indexed_job import head_service, head_service_spec
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
     COMPONENTS,
     INDEXED_JOB_POD,
+    SERVICE_POD,
     TOKEN_KEY,
     RayArgs,
     ray_accounts,
@@ -47,7 +48,8 @@ class Workload(pulumi.ComponentResource):
 
     A RayCluster in a queue has a fixed size, starts when there is room for all of it, and holds its nodes until it is
     deleted; any change replaces it. Any change of a RayJob replaces it too, because the operator accepts none while it
-    runs, and so does another entry point, image or size of an Indexed Job: the run ends and a new one starts.
+    runs, and so does another entry point, image or size of an Indexed Job: the run ends and a new one starts. A
+    RayService changes in place: KubeRay replaces its cluster when the next one serves.
     """
 
     token: pulumi.Output[str]
@@ -63,21 +65,23 @@ class Workload(pulumi.ComponentResource):
         self._namespace, self._operated = args.namespace, args.settings.ray.mode != "indexed-job"
         password = random.RandomPassword(f"{name}-token", length=TOKEN_LENGTH, special=False, opts=self._own)
         self.token = pulumi.Output.secret(password.result)
-        supporting = [*self._supporting(password.result), *(() if self._operated else self._scripts_and_service())]
+        supporting = [*self._supporting(password.result), *self._scripts(), *(() if self._operated else self._head())]
         resource = self._ray(supporting)
         if self._operated and args.settings.nodes.max_hours:
             TimeLimit(f"{name}-time-limit", args, self._own, namespace=self._namespace, workload=resource)
         self.register_outputs({"namespace": self._namespace})
 
     def _ray(self, supporting: list[pulumi.Resource]) -> pulumi.Resource:
-        """Create the RayCluster, RayJob or Job.
+        """Create the RayCluster, RayJob, RayService or Job.
 
         Kueue's changes of the pod templates (labels of the flavor's nodes, annotations of the request) do not show in a
         preview: they concern other fields, or set the same values (`gpu_pod` of the cloud).
         """
         args, mode, queued = self._args, self._args.settings.ray.mode, self._args.queued
+        # The autoscaler changes the clusters of a RayService, not its own list.
+        scaled = args.autoscaled and mode == "cluster"
         body = workload(args)
-        marks = {**NOT_AWAITED, **(FORCE_CONFLICTS if args.autoscaled else {})}
+        marks = {**NOT_AWAITED, **(FORCE_CONFLICTS if scaled else {})}
         body["metadata"]["annotations"] = {**marks, **body["metadata"].get("annotations", {})}
         group = "spec.workerGroupSpecs[0]"
         # A RayCluster of another size or template needs another admission: Kueue would end the cluster and start it
@@ -91,7 +95,7 @@ class Workload(pulumi.ComponentResource):
             depends_on=[*supporting, *args.depends_on],
             ignore_changes=[
                 # Ray's autoscaler owns both.
-                *([f"{group}.replicas", f"{group}.scaleStrategy"] if args.autoscaled else []),
+                *([f"{group}.replicas", f"{group}.scaleStrategy"] if scaled else []),
                 # Kueue owns it.
                 *(["spec.suspend"] if queued else []),
             ],
@@ -146,15 +150,22 @@ class Workload(pulumi.ComponentResource):
             resources.append(custom_resource(f"{name}-queue", local_queue(), after, self._namespace))
         return resources
 
-    def _scripts_and_service(self) -> list[pulumi.Resource]:
-        """Create what only the pods of an Indexed Job need."""
-        args = self._args
+    def _scripts(self) -> list[pulumi.Resource]:
+        """Create the ConfigMap with the scripts of the pods, if they have any."""
+        folder = {"indexed-job": INDEXED_JOB_POD, "service": SERVICE_POD}.get(self._args.settings.ray.mode)
+        if folder is None:
+            return []
         config_map = core.v1.ConfigMap(
             f"{self._name}-scripts",
-            metadata={"name": scripts(args), "namespace": self._namespace},
-            data=script_files(INDEXED_JOB_POD),
+            metadata={"name": self._args.scripts, "namespace": self._namespace},
+            data=script_files(folder),
             opts=self._own,
         )
+        return [config_map]
+
+    def _head(self) -> list[pulumi.Resource]:
+        """Create the Service of the first pod of an Indexed Job."""
+        args = self._args
         service = core.v1.Service(
             f"{self._name}-head",
             # It has no endpoint until the head has a node.
@@ -162,7 +173,7 @@ class Workload(pulumi.ComponentResource):
             spec=cast("core.v1.ServiceSpecArgsDict", head_service_spec(args)),
             opts=self._own,
         )
-        return [config_map, service]
+        return [service]
 
 
 def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions) -> pulumi.Resource:

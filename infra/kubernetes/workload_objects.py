@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
-from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec, scripts
+from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.pods import (
     COMPONENTS,
     DASHBOARD_PORT,
@@ -17,11 +17,13 @@ from infra.kubernetes.pods import (
     KUBERAY_NAMESPACE,
     METRICS_PORTS,
     NAMESPACE,
+    SERVE_PORT,
     RayArgs,
     script_files,
 )
 from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
+from infra.kubernetes.ray_service import ray_service_spec
 from infra.kubernetes.time_limit_objects import time_limit
 
 METRICS_INTERVAL = "30s"
@@ -29,13 +31,14 @@ METRICS_INTERVAL = "30s"
 
 
 def workload(args: RayArgs) -> dict[str, Any]:
-    """Return the RayCluster, RayJob or Job, without its namespace."""
+    """Return the RayCluster, RayJob, RayService or Job, without its namespace."""
     mode = args.settings.ray.mode
     if mode == "indexed-job":
         api, kind, spec = "batch/v1", "Job", job_spec(args)
     else:
         api, kind = RAY_API, COMPONENTS[mode]
-        spec = ray_cluster_spec(args) if mode == "cluster" else ray_job_spec(args)
+        spec = ray_job_spec(args) if mode == "job" else ray_cluster_spec(args)
+        spec = ray_service_spec(args, spec) if mode == "service" else spec
     labels, marks = admission_marks(LOCAL_QUEUE, args.max_run_s) if args.queued else ({}, {})
     marked = {**({"annotations": marks} if marks else {}), **({"labels": labels} if labels else {})}
     # Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.
@@ -54,7 +57,7 @@ def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
     if operated:
         objects.append(_object("policy/v1", "PodDisruptionBudget", f"{args.name}-head", spec=head_budget_spec(args)))
     else:
-        objects.append(_object("v1", "ConfigMap", scripts(args), data=script_files(INDEXED_JOB_POD)))
+        objects.append(_object("v1", "ConfigMap", args.scripts, data=script_files(INDEXED_JOB_POD)))
         objects.append(_object("v1", "Service", head_service(args), spec=head_service_spec(args)))
     if args.pod_monitoring:
         objects.append(pod_monitoring(args))
@@ -73,12 +76,14 @@ def ingress_spec(args: RayArgs) -> dict[str, Any]:
     pods = {"podSelector": {"matchLabels": args.labels}}
     operator = {"namespaceSelector": _namespace(KUBERAY_NAMESPACE), "podSelector": {"matchLabels": KUBERAY_LABELS}}
     operated = args.settings.ray.mode != "indexed-job"
+    # The operator asks the head's proxy of Ray Serve whether it takes requests.
+    asked = (DASHBOARD_PORT, SERVE_PORT) if args.settings.ray.mode == "service" else (DASHBOARD_PORT,)
     return {
         **pods,
         "policyTypes": ["Ingress"],
         "ingress": [
             _allow(pods),
-            *([_allow(operator, DASHBOARD_PORT)] if operated else []),
+            *([_allow(operator, *asked)] if operated else []),
             _allow({"namespaceSelector": _namespace(args.metrics_namespace)}, *METRICS_PORTS),
         ],
     }

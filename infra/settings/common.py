@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.catalog.pins import RAY
-from infra.settings.fields import Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text
+from infra.settings.fields import Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text, Texts
 
 BUDGET_ALERTS = (50, 80, 100)
 """Percentages of a budget at which the cloud writes a mail (our choice)."""
@@ -47,15 +47,63 @@ class CloudNodes(Section):
         return (self.capacity,)
 
 
+class CloudService(Section):
+    """The Ray Serve application of ray.mode service."""
+
+    application: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        None,
+        title="module:function",
+        examples=["workloads.serving.digits:app"],
+        description="Function in the image that returns the application to serve. It gets a map with the arguments and "
+        "with gpus_per_replica (docs/serving.md).",
+    )
+    deployment: Text | None = Field(
+        None,
+        title="a deployment's name",
+        description="Deployment of the application that has the model, and whose replicas are counted here.",
+    )
+    arguments: Texts = Field(
+        (),
+        title="NAME=VALUE",
+        examples=["checkpoint=/bucket/digits"],
+        description='Arguments of the function, such as ["checkpoint=/bucket/digits"]. They are no place for secrets.',
+    )
+    min_replicas: Number = Field(
+        1,
+        ge=0,
+        le=1000,
+        title="replicas",
+        description="Fewest replicas. With 0, the nodes go when no request has come for ray.idleMinutes, and the next "
+        "request waits for a node.",
+    )
+    max_replicas: Number = Field(1, ge=1, le=1000, title="replicas", description="Most replicas.")
+    gpus_per_replica: Number = Field(
+        1, ge=1, le=16, title="whole GPUs", description="GPUs of one replica, all of them on one node."
+    )
+    ongoing_requests: Number = Field(
+        8,
+        ge=1,
+        le=10_000,
+        title="requests",
+        description="Requests that each replica works on at a time, on average, before another replica starts. Twice "
+        "as many is the most.",
+    )
+
+
+def by_name(arguments: tuple[str, ...]) -> dict[str, str]:
+    """Return the values of NAME=VALUE."""
+    return {name: value for name, _, value in (each.partition("=") for each in arguments)}
+
+
 class CloudRay(Section):
     """The Ray cluster."""
 
-    mode: Literal["cluster", "job", "indexed-job"] = Field(
+    mode: Literal["cluster", "job", "indexed-job", "service"] = Field(
         "cluster",
         title="Ray mode",
         description="How Ray runs: as a cluster that stays up and takes jobs (cluster), as a RayJob, whose cluster of "
-        "maxWorkers workers runs one entry point and ends with it (job), or as one Kubernetes Job of maxWorkers pods "
-        "that runs it without an operator (indexed-job).",
+        "maxWorkers workers runs one entry point and ends with it (job), as one Kubernetes Job of maxWorkers pods "
+        "that runs it without an operator (indexed-job), or as a RayService, which answers requests (service).",
     )
     entrypoint: Text | None = Field(
         None,
@@ -77,10 +125,10 @@ class CloudRay(Section):
         Derived(
             lambda v: (
                 v["ray.maxWorkers"]
-                if v["queue"] == "kueue" or v["ray.mode"] != "cluster"
+                if v["queue"] == "kueue" or v["ray.mode"] in ("job", "indexed-job")
                 else min(v["nodes.min"], v["ray.maxWorkers"])
             ),
-            "as nodes.min, but at most ray.maxWorkers; with queue kueue or a mode other than cluster as ray.maxWorkers",
+            "as nodes.min, but at most ray.maxWorkers; with queue kueue or mode job or indexed-job as ray.maxWorkers",
         ),
     ] = Field(ge=0, le=1000, title="Ray workers", description="Fewest Ray workers. A worker takes a whole node.")
     max_workers: Annotated[Number, Derived(lambda v: v["nodes.max"], "as nodes.max")] = Field(

@@ -75,7 +75,7 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
         changes += _volume(spec, scale, name)
     changes += _admission(spec, scale, name)
     changes += _seconds(spec, scale, name)
-    for cluster in (spec, spec.get("rayClusterSpec", {})):
+    for cluster in (spec, spec.get("rayClusterSpec", {}), spec.get("rayClusterConfig", {})):
         autoscaler = cluster.get("autoscalerOptions")
         if autoscaler:
             place = f"{name}: the autoscaler"

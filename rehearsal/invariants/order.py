@@ -12,11 +12,15 @@ from rehearsal.invariants.placement import pods_of, selection, workloads
 from rehearsal.report.durations import LONGEST, TIMEOUTS
 
 ORDERS = (
-    ("RayCluster RayJob", "kuberay-operator", "the operator deletes Ray's pods"),
-    ("RayCluster RayJob Job", "gpu-nodes", "deleted nodes would end a running job"),
-    ("RayCluster RayJob", "NetworkPolicy", "pods would be open to the whole cluster"),
-    ("RayCluster RayJob Job", "aws-efa-k8s-device-plugin aws-dranet nvidia-device-plugin", "nodes have no devices"),
-    ("RayCluster RayJob Job", "ValidatingAdmissionPolicyBinding", "nothing would check the pods"),
+    ("RayCluster RayJob RayService", "kuberay-operator", "the operator deletes Ray's pods"),
+    ("RayCluster RayJob RayService Job", "gpu-nodes", "deleted nodes would end a running job"),
+    ("RayCluster RayJob RayService", "NetworkPolicy", "pods would be open to the whole cluster"),
+    (
+        "RayCluster RayJob RayService Job",
+        "aws-efa-k8s-device-plugin aws-dranet nvidia-device-plugin",
+        "nodes have no devices",
+    ),
+    ("RayCluster RayJob RayService Job", "ValidatingAdmissionPolicyBinding", "nothing would check the pods"),
     ("kuberay-operator", "Namespace", "the chart creates the operator's role there"),
     ("kuberay-operator kueue cluster-autoscaler", "system-nodes", "its pods need nodes"),
     ("kuberay-operator", "coredns", "its pods resolve names"),

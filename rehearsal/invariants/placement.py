@@ -102,13 +102,19 @@ def gpu_templates(stack: Stack) -> list[Node]:
 
 
 def workloads(stack: Stack) -> list[Node]:
-    """Return what runs Ray: a RayCluster, RayJob or Job."""
-    return stack.of("RayCluster", "RayJob", "Job")
+    """Return what runs Ray: a RayCluster, RayJob, RayService or Job."""
+    return [*ray_workloads(stack), *stack.of("Job")]
+
+
+def ray_workloads(stack: Stack) -> list[Node]:
+    """Return what KubeRay runs."""
+    return stack.of("RayCluster", "RayJob", "RayService")
 
 
 def ray_spec(workload: Node) -> Json:
-    """Return the RayCluster spec of a RayCluster or RayJob; empty for a Job."""
-    path = {"RayCluster": "spec", "RayJob": "spec.rayClusterSpec"}.get(workload.type.rpartition(":")[2], "-")
+    """Return the RayCluster spec of a RayCluster, RayJob or RayService; empty for a Job."""
+    paths = {"RayCluster": "spec", "RayJob": "spec.rayClusterSpec", "RayService": "spec.rayClusterConfig"}
+    path = paths.get(workload.type.rpartition(":")[2], "-")
     return at(workload, path) or {}
 
 

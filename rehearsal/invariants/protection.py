@@ -9,7 +9,7 @@ from infra.naming import STACK
 from infra.settings import EksSettings
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import pod_labels, pods_of, ray_pods, ray_spec, variable, workloads
+from rehearsal.invariants.placement import pod_labels, pods_of, ray_pods, ray_spec, ray_workloads, variable, workloads
 from rehearsal.report.golden import SIGNATURE
 from tools.recovery import FOUND_BY_TAGS, NAME_TAG
 
@@ -70,7 +70,7 @@ def pods_of_ray_are_not_evicted(stack: Stack) -> Iterator[str]:
     for pods in ray_pods(stack):
         if pods.annotations.get("cluster-autoscaler.kubernetes.io/safe-to-evict") != "false":
             yield f"{pods} may be evicted"
-    for workload in stack.of("RayCluster", "RayJob"):
+    for workload in ray_workloads(stack):
         paths = ("metadata.namespace", "spec.selector.matchLabels")
         budgets = [[at(node, path) for path in paths] for node in stack.of("PodDisruptionBudget")]
         head = {**pod_labels(workload), "ray.io/node-type": "head"}

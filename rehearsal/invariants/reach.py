@@ -9,7 +9,7 @@ from typing import Any
 
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import gpu_templates, pod_labels, pods_of, ray_pods
+from rehearsal.invariants.placement import gpu_templates, pod_labels, pods_of, ray_pods, ray_workloads
 
 VPC, PLANE = "gcp:compute/network:Network", "privateClusterConfig.masterIpv4CidrBlock"
 GKE, EKS = "gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"
@@ -48,7 +48,7 @@ def nothing_is_open_to_the_internet(stack: Stack) -> Iterator[str]:
     access = stack.cloud.access
     for node in stack.of("kubernetes:core/v1:Service", "Ingress"):
         yield from differs(f"{node.name}: type", at(node, "spec.type") or "ClusterIP", "ClusterIP")
-    for workload in stack.of("RayCluster", "RayJob"):
+    for workload in ray_workloads(stack):
         yield from differs(workload.name, "'serviceType': 'ClusterIP'" in str(workload.inputs), True)
     for node in stack.of("Subnet"):
         yield from differs(f"{node.name}: public addresses", at(node, "mapPublicIpOnLaunch"), False)
@@ -71,11 +71,11 @@ def nothing_is_open_to_the_internet(stack: Stack) -> Iterator[str]:
 
 
 def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
-    """One network policy selects Ray's pods and admits, of other pods, the operator to the dashboard and one
+    """One network policy selects Ray's pods and admits, of other pods, the operator to dashboard and Ray Serve and one
     namespace's collectors to metrics."""
-    for workload in stack.of("RayCluster", "RayJob"):
+    for workload in ray_workloads(stack):
         own, (head, *others) = {"matchLabels": pod_labels(workload)}, pods_of(workload)
-        for pods in (head, *others) if workload.type.endswith(":RayJob") else ():
+        for pods in (head, *others) if not workload.type.endswith(":RayCluster") else ():
             # KubeRay labels the pods of a RayCluster itself.
             yield from differs(f"{pods}: labels", dict(pods.labels), pod_labels(workload))
         ports = {port["name"]: port["containerPort"] for port in head.containers[0]["ports"]}
@@ -87,7 +87,8 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
         namespace = {"kubernetes.io/metadata.name": at(stack.charts("kuberay-operator")[0], "namespace")}
         operator = {"namespaceSelector": {"matchLabels": namespace}, "podSelector": names}
         yield from differs("operator", dashboard["from"], [operator])
-        yield from differs("operator's ports", [port["port"] for port in dashboard["ports"]], [ports["dashboard"]])
+        asked = [ports[name] for name in ("dashboard", "serve") if name in ports]
+        yield from differs("operator's ports", [port["port"] for port in dashboard["ports"]], asked)
         opened = {port["port"] for port in metrics["ports"]}
         if not opened >= {ports["as-metrics"], ports["dash-metrics"]} or opened & {ports["dashboard"], ports["client"]}:
             yield f"collectors reach {metrics['ports']}"

@@ -11,7 +11,18 @@ from infra.catalog.machines import CATALOG
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs
-from rehearsal.invariants.placement import Pods, gpu_pods, gpu_pools, pods_of, pools, ray_spec, selected, variable
+from rehearsal.invariants.placement import (
+    Pods,
+    gpu_pods,
+    gpu_pools,
+    pods_of,
+    pools,
+    ray_spec,
+    ray_workloads,
+    selected,
+    variable,
+    workloads,
+)
 
 
 def selectors_match_nodes(stack: Stack) -> Iterator[str]:
@@ -91,7 +102,7 @@ def nothing_gives_up_before_the_capacity_does(stack: Stack) -> Iterator[str]:
 
 def _every_pods(stack: Stack) -> list[Pods]:
     """Return the pods of everything that runs pods."""
-    owners = stack.of("RayCluster", "RayJob", "Job", "DaemonSet", "Release")
+    owners = [*workloads(stack), *stack.of("DaemonSet", "Release")]
     return [pods for owner in owners for pods in pods_of(owner)]
 
 
@@ -102,7 +113,7 @@ def _waits(stack: Stack) -> Iterator[tuple[str, float]]:
     for node in stack.of("Job"):
         words = at(node, "spec.template.spec.containers.0.command")
         yield node.name, int(next(word for word in words if word.startswith("--wait-s=")).removeprefix("--wait-s="))
-    for node in stack.of("RayCluster", "RayJob"):
+    for node in ray_workloads(stack):
         spec, own = ray_spec(node), "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
         head = value_at(spec, "headGroupSpec.template.spec.containers.0")
         yield "Ray Train", int(variable(head, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S") or 0)

@@ -73,6 +73,18 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "gke-dranet",
         {"ray.mode": "indexed-job", "ray.entrypoint": ENTRYPOINT, "nodes.maxHours": 24},
     ),
+    "service": (
+        "eks",
+        {
+            "ray.mode": "service",
+            "service.application": "workloads.serving.llm:app",
+            "service.deployment": "LLMServer:qwen",
+            "service.arguments": ["model=qwen", "source=Qwen/Qwen3-32B"],
+            "service.minReplicas": 2,
+            "service.maxReplicas": 4,
+            "service.gpusPerReplica": 4,
+        },
+    ),
     "spot": (
         "eks",
         {

@@ -1,4 +1,4 @@
-"""`rdma-ray dashboard` and `rdma-ray kubeconfig`: access by a browser and by kubectl."""
+"""`rdma-ray dashboard`, `serve` and `kubeconfig`: access by a browser, by HTTP clients and by kubectl."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import shlex
 import sys
 import time
 import webbrowser
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
+from urllib.request import urlopen
 
+from infra.kubernetes.service_pod.authorized import HEALTH
 from infra.terminal import printable
 from workloads.client.connection import Connection
+from workloads.client.forward import Forward
 from workloads.client.stack import read_outputs
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Flat, StackOptions, option
 from workloads.results import read_bytes, write_file
 
 PAUSE_S = 2.0  # between checks of the port-forward
+ANSWER_S = 10.0
 
 
 def dashboard(
@@ -44,23 +49,73 @@ def dashboard(
             print("it asks for Ray's token once: --show-token prints it", file=sys.stderr)
         if open_browser and not webbrowser.open(url):
             print("no browser found: open the URL yourself", file=sys.stderr)
+        if forward is not None:
+            keep_open(forward, stack.api.version)
+    return Exit.OK
+
+
+def serve(
+    *,
+    show_token: Annotated[bool, option(help="Print Ray's token, such as for an OpenAI client's API key.")] = False,
+    options: Flat[StackOptions] = StackOptions(),
+) -> int:
+    """Print the URL of the stack's service, and keep it open.
+
+    On a cloud, a port-forward to it lasts until Ctrl-C, and moves with an
+    upgrade. It also prints a request for curl that reads the token from a
+    private file, so that no list of processes shows it.
+
+    Example: rdma-ray serve --stack gke-service
+    Exit codes: 0 closed by Ctrl-C (without a port-forward: at once), 1 no
+    connection, or the stack serves nothing.
+    """
+    with Connection(options) as stack:
+        forward, token = stack.serving, stack.outputs.ray.token.get_secret_value()
+        url = forward.address() if forward else stack.outputs.ray.serve
+        print(url, flush=True)
+        if show_token:
+            print(token, flush=True)
         if forward is None:
             return Exit.OK
-        forward.keep_port = True
-        print("Ctrl-C closes the connection", file=sys.stderr)
-        with suppress(KeyboardInterrupt):
-            said = ""
-            while True:
-                try:
-                    time.sleep(PAUSE_S)
-                    stack.api.version()
-                    problem = ""
-                except WorkloadError as error:
-                    problem = str(error)
-                if problem != said:
-                    print(printable(problem or "connected again"), file=sys.stderr)
-                said = problem
+        answers(forward)
+        header = forward.folder / "token"
+        write_file(header, f"Authorization: Bearer {token}\n", mode=0o600)
+        print(f"curl -H @{header} {url}", file=sys.stderr)
+        keep_open(forward, lambda: answers(forward))
     return Exit.OK
+
+
+def answers(forward: Forward) -> None:
+    """Ask a proxy of Ray Serve whether it takes requests, through a new port-forward if the last one lost its pod.
+
+    WorkloadError if none does.
+    """
+    address = forward.address()
+    try:
+        with urlopen(f"{address}{HEALTH}", timeout=ANSWER_S):
+            return
+    except OSError as error:
+        forward.drop(address)
+        reason = f"{error}: it starts, ends, or has no healthy replica; see `rdma-ray doctor`"
+    raise WorkloadError(f"Ray Serve does not answer at {address}: {reason}")
+
+
+def keep_open(forward: Forward, check: Callable[[], object]) -> None:
+    """Start the port-forward again on its port, and report each change, until Ctrl-C."""
+    forward.keep_port = True
+    print("Ctrl-C closes the connection", file=sys.stderr)
+    with suppress(KeyboardInterrupt):
+        said = ""
+        while True:
+            try:
+                time.sleep(PAUSE_S)
+                check()
+                problem = ""
+            except WorkloadError as error:
+                problem = str(error)
+            if problem != said:
+                print(printable(problem or "connected again"), file=sys.stderr)
+            said = problem
 
 
 def kubeconfig(

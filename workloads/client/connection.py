@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 
+from infra.kubernetes.pods import DASHBOARD_PORT, SERVE_PORT
 from workloads.client.api import Api
 from workloads.client.forward import Forward
 from workloads.client.kubectl import Kubectl
@@ -34,7 +35,24 @@ class Connection(AbstractContextManager["Connection"]):
     @cached_property
     def forward(self) -> Forward | None:
         """Port-forward to the head; None if `ray.jobs` of the outputs is an address to connect to."""
-        return self._open.enter_context(Forward(self.kubectl, self.outputs)) if forwarded(self.outputs) else None
+        here = forwarded(self.outputs, self.outputs.ray.jobs, DASHBOARD_PORT)
+        return self._open.enter_context(Forward(self.kubectl, self.outputs)) if here else None
+
+    @property
+    def serving(self) -> Forward | None:
+        """Port-forward to Ray Serve; None if `ray.serve` of the outputs is an address to connect to.
+
+        WorkloadError if the stack serves nothing.
+        """
+        ray = self.outputs.ray
+        if ray.serve is None:
+            raise WorkloadError(
+                f"{ray.cluster!r} answers no requests: the stack's ray.mode is {ray.mode}\n"
+                "for a service: set ray.mode to service and the section service (docs/serving.md), and `make up`"
+            )
+        if not forwarded(self.outputs, ray.serve, SERVE_PORT):
+            return None
+        return self._open.enter_context(Forward(self.kubectl, self.outputs, SERVE_PORT))
 
     @cached_property
     def kubectl(self) -> Kubectl:

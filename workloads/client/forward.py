@@ -1,4 +1,4 @@
-"""`kubectl port-forward` to the dashboard port of a stack's head: it ends with the command, and starts again on use."""
+"""`kubectl port-forward` to a stack's dashboard or Ray Serve: it ends with the command, and starts again on use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workloads.client.kubectl import Kubectl, failure, usual_fix
 from workloads.exits import WorkloadError
 
 READY_S = 60  # for the user's credential plugin and a distant control plane
-_READY = re.compile(rf"^Forwarding from 127\.0\.0\.1:(\d+) -> {DASHBOARD_PORT}$", re.MULTILINE)
+_READY = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) -> \d+$", re.MULTILINE)
 # Standard input is a pipe. It has a line when kubectl has to end, and closes without one when the command ends, even by
 # SIGKILL, which also leaves its folder ($0) with the kubeconfig. In the background, a shell's own standard input is
 # /dev/null, so the reader has the pipe as 3.
@@ -40,13 +40,16 @@ class Forward(AbstractContextManager["Forward"]):
 
     Args:
         outputs: The stack's outputs: they name the head.
+        remote: Port of the Service.
     """
 
-    def __init__(self, kubectl: Kubectl, outputs: Outputs) -> None:
+    def __init__(self, kubectl: Kubectl, outputs: Outputs, remote: int = DASHBOARD_PORT) -> None:
         self.keep_port = False
         """Whether it starts again on the same port, for a browser."""
-        self._kubectl, self._outputs = kubectl, outputs
-        self._log = kubectl.folder / "port-forward.log"
+        self._kubectl, self._outputs, self._remote = kubectl, outputs, remote
+        self.folder = kubectl.folder
+        """Private folder, which ends with the command."""
+        self._log = kubectl.folder / f"port-forward-{remote}.log"
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
@@ -79,8 +82,8 @@ class Forward(AbstractContextManager["Forward"]):
         return f"http://127.0.0.1:{self._port}"
 
     def _start(self) -> None:
-        target = f"svc/{service(self._kubectl, self._outputs)}"
-        port = f"{self._port if self.keep_port and self._port else ''}:{DASHBOARD_PORT}"
+        target = f"svc/{service(self._kubectl, self._outputs, self._remote)}"
+        port = f"{self._port if self.keep_port and self._port else ''}:{self._remote}"
         # The timeout is for a Service without pods.
         options = ("--address=127.0.0.1", "--pod-running-timeout=1s")
         command = self._kubectl.command("port-forward", *options, target, port)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.kubernetes.pods import JOB_INDEX
+from infra.kubernetes.pods import JOB_INDEX, SERVE_PORT
 from infra.outputs import Outputs
 from workloads.client.kubectl import Kubectl
 from workloads.exits import WorkloadError
 
 Json = dict[str, Any]
+KUBERNETES_KINDS = {"cluster": "raycluster", "job": "rayjob", "indexed-job": "job", "service": "rayservice"}
 
 
-def service(kubectl: Kubectl, outputs: Outputs) -> str:
-    """Return the name of the head's Service, as KubeRay and infra/kubernetes/indexed_job.py form it.
+def service(kubectl: Kubectl, outputs: Outputs, port: int) -> str:
+    """Return the name of the Service with a port, as KubeRay and infra/kubernetes/indexed_job.py form it: the head's,
+    or that of Ray Serve, which is the same for all clusters of a RayService.
 
-    WorkloadError if a RayJob has no RayCluster.
+    WorkloadError if a RayJob or RayService has no RayCluster.
     """
-    return f"{_cluster(kubectl, outputs)}-head-svc"
+    return f"{outputs.ray.cluster}-serve-svc" if port == SERVE_PORT else f"{_cluster(kubectl, outputs)}-head-svc"
 
 
 def explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
@@ -52,20 +54,22 @@ def pod_state(pod: Json) -> str | None:
 def _cluster(kubectl: Kubectl, outputs: Outputs) -> str:
     """Return the name of the RayCluster or Indexed Job."""
     name = outputs.ray.cluster
-    if outputs.ray.mode != "job":
+    if outputs.ray.mode not in ("job", "service"):
         return name
-    # A RayJob's RayCluster has a generated name.
-    [job] = kubectl.get("rayjobs.ray.io", name)
-    status = job.get("status") or {}
-    if found := status.get("rayClusterName"):
-        return str(found)
+    # The RayCluster of a RayJob has a generated name, and that of a RayService another one after each upgrade.
+    kind = "RayJob" if outputs.ray.mode == "job" else "RayService"
+    [body] = kubectl.get(f"{kind.lower()}s.ray.io", name)
+    status = body.get("status") or {}
+    for each in (status, status.get("activeServiceStatus") or {}, status.get("pendingServiceStatus") or {}):
+        if found := each.get("rayClusterName"):
+            return str(found)
     state = status.get("jobDeploymentStatus") or "new"
-    raise WorkloadError(f"there is no head: RayJob {name} is {state}; {_waiting(kubectl, outputs)}")
+    raise WorkloadError(f"there is no head: {kind} {name} is {state}; {_waiting(kubectl, outputs)}")
 
 
 def _waiting(kubectl: Kubectl, outputs: Outputs) -> str:
     """Return what a workload without pods waits for."""
-    name, kind = outputs.ray.cluster, {"cluster": "raycluster", "job": "rayjob", "indexed-job": "job"}[outputs.ray.mode]
+    name, kind = outputs.ray.cluster, KUBERNETES_KINDS[outputs.ray.mode]
     if outputs.queue:
         for workload in kubectl.get("workloads.kueue.x-k8s.io"):
             owners = {owner["name"] for owner in workload["metadata"].get("ownerReferences") or ()}

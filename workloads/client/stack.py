@@ -19,8 +19,13 @@ from workloads.results import read_bytes
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-KINDS = {"job": ("rayjob", "docs/queues.md"), "indexed-job": ("job", "docs/indexed-job.md")}
-"""Resource type for kubectl and documentation page of each `ray.mode` that has no RayCluster."""
+ENDS = "the head exists only while ray.entrypoint runs"
+KINDS = {
+    "job": ("rayjob", "docs/queues.md", ENDS),
+    "indexed-job": ("job", "docs/indexed-job.md", ENDS),
+    "service": ("rayservice", "docs/serving.md", "its Ray answers requests, and each upgrade ends it with its jobs"),
+}
+"""Resource type for kubectl, documentation page, and why there are no other jobs, of each such `ray.mode`."""
 
 
 def name_of(stack: str | None) -> str:
@@ -93,38 +98,38 @@ def _parse(text: str | bytes, where: str, fix: str) -> Outputs:
 def refuse_jobs(outputs: Outputs) -> None:
     """Raise WorkloadError if the stack's Ray accepts no jobs.
 
-    In these modes the nodes belong to one entry point and end with it: a job would wait for GPUs forever.
+    In these modes the nodes belong to one entry point or to replicas: a job would wait for GPUs forever, or be lost.
     """
     if outputs.ray.mode not in KINDS:
         return
-    _, page = KINDS[outputs.ray.mode]
+    _, page, why = KINDS[outputs.ray.mode]
     raise WorkloadError(
-        f"{outputs.ray.cluster!r} accepts no jobs: the stack's ray.mode is {outputs.ray.mode}, so its Ray runs"
-        f" ray.entrypoint and ends with it ({page})\n"
+        f"{outputs.ray.cluster!r} accepts no jobs: the stack's ray.mode is {outputs.ray.mode}:"
+        f" {why} ({page})\n"
         "for a Ray that accepts jobs: set ray.mode to cluster, leave ray.entrypoint out, and `make up`\n"
         "for another job on this stack's nodes: `rdma-ray render … | kubectl apply -f -` (docs/render.md), or nccl-tests"
         " by `rdma-ray bench job Pulumi.STACK.yaml`"
     )
 
 
-def forwarded(outputs: Outputs) -> bool:
-    """Return whether commands reach the stack's Ray by a port-forward of their own.
+def forwarded(outputs: Outputs, address: str, port: int) -> bool:
+    """Return whether commands reach a port of the stack's Ray by a port-forward of their own.
 
-    They do where there is a kubeconfig, unless `ray.jobs` has been replaced by an address of the user's, such as that
-    of a VPN, an ingress or another port-forward.
+    They do where there is a kubeconfig, unless the address in the outputs has been replaced by one of the user's, such
+    as that of a VPN, an ingress or another port-forward.
     """
-    return outputs.kubeconfig is not None and outputs.ray.jobs.rstrip("/") == f"http://{FORWARDED}:{DASHBOARD_PORT}"
+    return outputs.kubeconfig is not None and address.rstrip("/") == f"http://{FORWARDED}:{port}"
 
 
 def unanswered(outputs: Outputs) -> str:
     """Return a hint for when Ray's address does not answer."""
-    if forwarded(outputs):
+    if forwarded(outputs, outputs.ray.jobs, DASHBOARD_PORT):
         return "kubectl reaches the head's pod, in which Ray does not answer: it is starting, or see `rdma-ray doctor`"
     if outputs.ray.mode not in KINDS:
         return f"Is the cluster {outputs.ray.cluster!r} up? See `make up`"
-    kind, page = KINDS[outputs.ray.mode]
+    kind, page, why = KINDS[outputs.ray.mode]
     return (
-        f"The stack's ray.mode is {outputs.ray.mode}: the head exists only while ray.entrypoint runs ({page})."
+        f"The stack's ray.mode is {outputs.ray.mode}: {why} ({page})."
         f" Its state: kubectl -n {outputs.namespace} get {kind} {outputs.ray.cluster}"
     )
 

@@ -63,6 +63,7 @@ OWN = {
     "network policies": "networkpolicies.networking.k8s.io",
     "rayclusters": "rayclusters.ray.io",
     "rayjobs": "rayjobs.ray.io",
+    "rayservices": "rayservices.ray.io",
     "jobs": "jobs.batch",
     "claims": "resourceclaims.resource.k8s.io",
     "workloads": "workloads.kueue.x-k8s.io",

@@ -13,14 +13,14 @@ from workloads.doctor.pods import PENDING_S, WAITING_S, explained
 from workloads.doctor.state import State, condition, is_true, labels
 
 Json = dict[str, Any]
-SECTIONS = {"cluster": "rayclusters", "job": "rayjobs", "indexed-job": "jobs"}
+SECTIONS = {"cluster": "rayclusters", "job": "rayjobs", "indexed-job": "jobs", "service": "rayservices"}
 """Section with the stack's workload, by ray.mode."""
 STARTING_S = 300
 """Seconds that a Deployment of an operator has to become available."""
 
 
 def workload_of(state: State) -> Json | None:
-    """Return the stack's RayCluster, RayJob or Job; None if it does not exist."""
+    """Return the stack's RayCluster, RayJob, RayService or Job; None if it does not exist."""
     ray = state.outputs.ray
     return next((each for each in state.objects(SECTIONS[ray.mode]) if name_of(each) == ray.cluster), None)
 
@@ -43,9 +43,9 @@ def operators(state: State) -> Iterator[Problem]:
             yield Problem(where, "the controller does not run", f"0 of {wanted} replicas available")
 
 
-@check("workload", "rayclusters", "rayjobs", "jobs", cure="make up")
+@check("workload", "rayclusters", "rayjobs", "jobs", "rayservices", cure="make up")
 def workload(state: State) -> Iterator[Problem]:
-    """The stack's RayCluster, RayJob or Job is missing, suspended, failed, or no operator acts on it."""
+    """The stack's RayCluster, RayJob, RayService or Job is missing, suspended, failed, or no operator acts on it."""
     ray, body = state.outputs.ray, workload_of(state)
     if body is None:
         others = ", ".join(name_of(each) for each in state.objects(SECTIONS[ray.mode])) or "none"
@@ -71,6 +71,9 @@ def workload(state: State) -> Iterator[Problem]:
         failed = condition(body, "Failed")
         cure = f"kubectl -n ray logs job/{ray.cluster}; again: kubectl -n ray delete job {ray.cluster}; make up"
         yield Problem(where, "the job failed", f"{failed.get('reason')}: {failed.get('message')}", cure)
+    elif broken := list(_applications(status)):
+        cure = f"rdma-ray inspect keeps the logs; kubectl -n ray describe rayservice {ray.cluster} (docs/serving.md)"
+        yield Problem(where, "its application does not run", "; ".join(broken), cure)
     elif not status and state.age(body["metadata"].get("creationTimestamp")) > PENDING_S:
         cure = "does the operator run, and does it watch this namespace? kubectl -n kuberay-system get pods"
         yield Problem(where, "no operator acts on it", "it has no status", cure)
@@ -81,6 +84,14 @@ def workload(state: State) -> Iterator[Problem]:
             str(status.get("reason")),
             f"kubectl -n ray describe {where.replace(' ', '/')}",
         )
+
+
+def _applications(status: Json) -> Iterator[str]:
+    """Yield what Ray Serve reports of failed applications, of the next cluster and of this one."""
+    for part in ("pendingServiceStatus", "activeServiceStatus"):
+        for name, found in ((status.get(part) or {}).get("applicationStatuses") or {}).items():
+            if found.get("status") in ("DEPLOY_FAILED", "UNHEALTHY"):
+                yield f"{name} {found['status']}: {' '.join(str(found.get('message')).split())}"
 
 
 @check(

@@ -29,6 +29,7 @@ enableSecretMutable and enableConfigMapMutable are off by default."""
 _HOLDERS = (
     *(identity.ADMISSION_CHECK, identity.CLUSTER_QUEUE, identity.RESOURCE_FLAVOR, identity.TOPOLOGY),
     *(identity.NETWORK, identity.PARAM_SET, identity.JOB, identity.RAY_CLUSTER, identity.RAY_JOB),
+    identity.RAY_SERVICE,
 )
 """Kinds whose objects keep others from deletion, or are kept."""
 

@@ -60,7 +60,7 @@ def ray_job(live: Json, state: View) -> Json:
 
 
 def written_whole(live: Json, _state: View) -> Json:
-    """Write an object whole, as Kueue does when it adds its finalizer."""
+    """Write an object whole, as Kueue does when it adds its finalizer, and KubeRay to a RayService."""
     return {"spec": rewritten(live.get("spec") or {})}
 
 
@@ -99,4 +99,5 @@ DRIFTS: Mapping[str, Callable[[Json, View], Json]] = {
     identity.JOB: partial(job, identity.JOB),
     identity.RAY_CLUSTER: ray_cluster,
     identity.RAY_JOB: ray_job,
+    identity.RAY_SERVICE: written_whole,
 }

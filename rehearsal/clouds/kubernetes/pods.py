@@ -24,6 +24,10 @@ _TEMPLATES = {
         "spec.rayClusterSpec.workerGroupSpecs.template",
         "spec.submitterPodTemplate",
     ),
+    "RayService": (
+        "spec.rayClusterConfig.headGroupSpec.template",
+        "spec.rayClusterConfig.workerGroupSpecs.template",
+    ),
 }
 """Paths of the pod templates by kind, in which lists stand for each of their items."""
 
@@ -37,7 +41,7 @@ def templates(type_: str, inputs: Json) -> Iterator[Json]:
 def running(type_: str, live: Json) -> Iterator[tuple[Mapping[str, str], Json]]:
     """Yield labels and spec of each pod of an object, with the labels that KubeRay adds (its docs, v1.6.2)."""
     spec = live.get("spec") or {}
-    groups = (spec.get("rayClusterSpec") or spec).get("workerGroupSpecs") or ()
+    groups = (spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec).get("workerGroupSpecs") or ()
     counts = [1 if groups else spec.get("replicas", 1), *(group.get("replicas", 1) for group in groups)]
     for number, (template, count) in enumerate(zip(templates(type_, live), counts, strict=False)):
         labels = value_at(template, "metadata.labels") or {}

@@ -117,7 +117,7 @@ def worker_groups_have_one_writer(call: Call) -> str | None:
 )
 def ray_name_fits(call: Call) -> str | None:
     """Names of services and pods contain the name of a Ray object, so it is short and begins with a letter."""
-    longest = {identity.RAY_CLUSTER: 53, identity.RAY_JOB: 47}.get(call.type)
+    longest = {identity.RAY_CLUSTER: 53, identity.RAY_JOB: 47, identity.RAY_SERVICE: 47}.get(call.type)
     its = name(call.inputs)
     if longest is None or (len(its) <= longest and re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", its)):
         return None
@@ -266,7 +266,8 @@ def is_queued(call: Call) -> bool:
 
 
 def _ray_clusters(call: Call) -> Iterator[Json]:
-    path = {identity.RAY_CLUSTER: "spec", identity.RAY_JOB: "spec.rayClusterSpec"}.get(call.type)
+    paths = {identity.RAY_CLUSTER: "spec", identity.RAY_JOB: "spec.rayClusterSpec"}
+    path = (paths | {identity.RAY_SERVICE: "spec.rayClusterConfig"}).get(call.type)
     spec = value_at(call.inputs, path) if path else None
     if isinstance(spec, dict):
         yield spec

@@ -1,0 +1,105 @@
+"""Spec of a RayService: one Ray Serve application behind a Service that outlives its Ray clusters. Imports no Pulumi.
+
+KubeRay sends `serveConfigV2` to the running cluster. Any other change of the spec starts a second cluster; when all of
+its applications run, the Services select its pods, and the first cluster ends after a delay (KubeRay 1.6.2:
+ray-operator/controllers/ray/rayservice_controller.go). docs/serving.md has what each setting changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from infra.kubernetes.pods import SCRIPTS, SERVE_PORT, SERVICE_POD, RayArgs, variable
+from infra.kubernetes.service_pod.authorized import CONNECTION_S, HEALTH
+from infra.settings.common import by_name
+
+REQUEST_S = 300
+"""Seconds that a request may still take after its cluster or replica was told to end (our choice): streamed answers of
+language models last for minutes. As long, an upgrade keeps the nodes of the old cluster."""
+IDLE_NODE_S = 60
+"""Seconds after which a node without replicas is released: `idleMinutes` have passed before, without requests."""
+
+PYTHON_PATH = f'export PYTHONPATH="{SCRIPTS}${{PYTHONPATH:+:$PYTHONPATH}}"'
+"""Command before Ray's own that lets it find the middleware; an image may have a path already."""
+MODULE = f"{SERVICE_POD}.authorized:middlewares"
+
+
+def ray_service_spec(args: RayArgs, cluster: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a RayService with the spec of its clusters."""
+    return {
+        "serveConfigV2": serve_config(args),
+        "upgradeStrategy": {"type": "NewCluster"},
+        "rayClusterDeletionDelaySeconds": CONNECTION_S + REQUEST_S,
+        "rayClusterConfig": cluster,
+    }
+
+
+def serve_config(args: RayArgs) -> str:
+    """Return the configuration of Ray Serve, as YAML.
+
+    Its numbers of replicas override those of the deployment, so that a change of them restarts no replica; a change of
+    `args` does (Ray 2.60: serve/_private/application_state.py).
+    """
+    service = args.settings.service
+    replicas = {
+        "min_replicas": service.min_replicas,
+        # With 0, an upgrade would switch to a cluster that has loaded no model, and may be unable to.
+        "initial_replicas": max(1, service.min_replicas),
+        "max_replicas": service.max_replicas,
+        "target_ongoing_requests": service.ongoing_requests,
+        "downscale_delay_s": 60 * args.settings.ray.idle_minutes,
+    }
+    application = {
+        "name": "default",
+        "route_prefix": "/",
+        "import_path": service.application,
+        "args": {**by_name(service.arguments), "gpus_per_replica": service.gpus_per_replica},
+        "deployments": [
+            {
+                "name": service.deployment,
+                "max_ongoing_requests": 2 * service.ongoing_requests,
+                "graceful_shutdown_timeout_s": REQUEST_S,
+                "autoscaling_config": replicas,
+            }
+        ],
+    }
+    # EveryNode: with replicas, and the head, which holds requests back while there is no replica.
+    options = {"host": "0.0.0.0", "port": SERVE_PORT}
+    config = {"proxy_location": "EveryNode", "http_options": options, "applications": [application]}
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def serving(container: dict[str, Any]) -> dict[str, Any]:
+    """Return a container of Ray whose proxy of Ray Serve requires the token."""
+    return {
+        **container,
+        "ports": [*container.get("ports", ()), {"containerPort": SERVE_PORT, "name": "serve"}],
+        "env": [
+            *container["env"],
+            variable("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", MODULE),
+            # Both would answer beside the proxies that call it (Ray 2.60: serve/_private/constants.py; off by default).
+            variable("RAY_SERVE_ENABLE_HA_PROXY", "0"),
+            variable("RAY_SERVE_ENABLE_DIRECT_INGRESS", "0"),
+        ],
+        "volumeMounts": [
+            *container.get("volumeMounts", ()),
+            {"name": "scripts", "mountPath": f"{SCRIPTS}/{SERVICE_POD}", "readOnly": True},
+        ],
+    }
+
+
+def ready_when_serving() -> dict[str, Any]:
+    """Return the readiness probe of a worker: its proxy takes requests.
+
+    KubeRay's own runs wget, which an image may lack, and every 5 s (1.6.2: controllers/ray/common/pod.go). The Service
+    sends nothing to a worker that is not ready; a proxy says so 30 s before it ends (Ray 2.60: serve/_private/
+    constants.py, PROXY_MIN_DRAINING_PERIOD_S).
+    """
+    return {"httpGet": {"path": HEALTH, "port": SERVE_PORT}, "periodSeconds": 2, "failureThreshold": 1}
+
+
+def scripts_volume(args: RayArgs) -> dict[str, Any]:
+    """Return the volume with the proxies' middleware."""
+    return {"name": "scripts", "configMap": {"name": args.scripts}}
