@@ -67,7 +67,13 @@ def serve_config(args: RayArgs) -> str:
     }
     # EveryNode: with replicas, and the head, which holds requests back while there is no replica.
     options = {"host": "0.0.0.0", "port": SERVE_PORT}
-    config = {"proxy_location": "EveryNode", "http_options": options, "applications": [application]}
+    config = {
+        "proxy_location": "EveryNode",
+        "http_options": options,
+        # A line for each request, twice, on the disks of the nodes.
+        "logging_config": {"enable_access_log": False},
+        "applications": [application],
+    }
     return yaml.safe_dump(config, sort_keys=False)
 
 

@@ -294,8 +294,8 @@ class CloudSettings(Section):
         if self.ray.mode == "service" and service.gpus_per_replica <= gpus and needed > self.nodes.max:
             says = "An upgrade starts a second cluster, and ends the first when the second serves. With "
             says += f"{self.nodes.max} nodes there is no room for both: it would wait forever."
-            fix = f"raise nodes.max to {needed} (the second half costs money during an upgrade only), or lower "
-            yield Found(says, f"{fix}service.minReplicas")
+            fix = f"raise nodes.max to {needed} (the second half costs money during an upgrade only)"
+            yield Found(says, fix + (", or lower service.minReplicas" if service.min_replicas > 1 else ""))
 
     @rule("nodes.max", "service.maxReplicas", "service.minReplicas", source=UPGRADE, warning=True)
     def upgrade_waits_under_load(self) -> Finding:

@@ -20,7 +20,9 @@ from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_probe import ready_to_run
 
-RAY_IMAGES = (RAY_IMAGE, AWS_RAY_TRAIN)
+NEXT_IMAGE = f"{RAY_IMAGE}-2"
+"""The same image under another name, as another version."""
+RAY_IMAGES = (RAY_IMAGE, AWS_RAY_TRAIN, NEXT_IMAGE)
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 SYSTEM = NodeShape(

@@ -67,8 +67,13 @@ class DeployedStack:
 
     @property
     def name(self) -> str:
-        """Name of the RayCluster."""
-        return str(self.one("RayCluster")["metadata"]["name"])
+        """Name of the RayCluster or RayService."""
+        return str(self.workload["metadata"]["name"])
+
+    @property
+    def workload(self) -> Json:
+        """The RayCluster or RayService."""
+        return next(body for body in self.objects if body["kind"] in ("RayCluster", "RayService"))
 
     @property
     def token(self) -> str:
@@ -88,7 +93,7 @@ class DeployedStack:
 
     def delete(self) -> None:
         """Delete the stack and wait until its pods are gone; its empty namespace ends later."""
-        for kind in ("RayJob", "RayCluster", "Job"):
+        for kind in ("RayJob", "RayService", "RayCluster", "Job"):
             for body in self.objects:
                 if body["kind"] == kind:
                     self.api.delete(body["apiVersion"], kind, body["metadata"]["name"], NAMESPACE)
@@ -147,10 +152,12 @@ class DeployedStack:
             if problem.status != 404:
                 raise
 
-    def run(self, command: list[str]) -> str:
+    def run(self, command: list[str], within_s: float = 240) -> str:
         """Run a command in its own pod, with the stack's Ray image, until it has succeeded; return its log."""
-        head = self.one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-        phase, log = run_to_end(self.api, head["image"], command, namespace=NAMESPACE)
+        [(_, head), *_] = pods(self.workload, "")
+        phase, log = run_to_end(
+            self.api, head["containers"][0]["image"], command, namespace=NAMESPACE, within_s=within_s
+        )
         assert phase == "Succeeded", log
         return log
 

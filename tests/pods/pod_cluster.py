@@ -58,6 +58,7 @@ def run_to_end(
     *,
     namespace: str = "default",
     container: Json | None = None,
+    within_s: float = _POD_S,
     **spec: Any,
 ) -> tuple[str, str]:
     """Run a command in a pod of its own, deleted afterwards; return how it ended, Succeeded or Failed, and its log."""
@@ -74,7 +75,7 @@ def run_to_end(
         return phase if phase in ("Succeeded", "Failed") else None
 
     try:
-        phase = api.until(f"pod {name} to be over", over, _POD_S)
+        phase = api.until(f"pod {name} to be over", over, within_s)
         return phase, str(api.request("GET", f"{place}/log").get("text", ""))
     finally:
         api.request("DELETE", place, body={"gracePeriodSeconds": 0})

@@ -59,7 +59,7 @@ def serve(
     show_token: Annotated[bool, option(help="Print Ray's token, such as for an OpenAI client's API key.")] = False,
     options: Flat[StackOptions] = StackOptions(),
 ) -> int:
-    """Print the URL of the stack's service, and keep it open.
+    """Print the URL of the service, and keep it open.
 
     On a cloud, a port-forward to it lasts until Ctrl-C, and moves with an
     upgrade. It also prints a request for curl that reads the token from a

@@ -62,6 +62,16 @@ def test_image_without_torch_is_a_warning(stack: dict[str, Any], image: str, lac
         assert "rdma-ray image build --push" in warning.fix
 
 
+@pytest.mark.parametrize(("nodes", "warned"), [(2, True), (3, False)])
+def test_upgrade_without_room_under_load_is_a_warning(nodes: int, warned: bool) -> None:
+    """Two replicas of a node each; an upgrade starts with one more."""
+    serves = {"ray.mode": "service", "service.application": "app:app", "service.deployment": "Model"}
+    wanted = {"service.gpusPerReplica": 8, "service.maxReplicas": 2, "nodes.max": nodes}
+    found = warnings(parse(changed(GKE, serves | wanted)))
+    assert [warning.settings[0] for warning in found] == ["nodes.max"] * warned
+    assert all("raise nodes.max to 3" in warning.fix for warning in found)
+
+
 @pytest.mark.parametrize(
     ("name", "good"),
     [

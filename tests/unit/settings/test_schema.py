@@ -15,7 +15,8 @@ from infra.settings.load import PATHS, SECTIONS, SETTINGS
 from tests.unit.stacks import EKS, GKE, LOCAL, changed
 
 ROOT = Path(__file__).resolve().parents[3]
-DECLARED = {"target", "nodes", "computeClass", "queue", "ray", "storage", "access", "network", "hardening", "budget"}
+DECLARED = {"target", "nodes", "computeClass", "queue", "ray", "service", "storage", "access", "network", "hardening"}
+DECLARED |= {"budget"}
 
 
 def stack_file(raw: dict[str, Any], **others: Any) -> dict[str, Any]:

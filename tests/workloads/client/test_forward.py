@@ -17,12 +17,13 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.kubernetes.pods import DASHBOARD_PORT
+from infra.kubernetes.pods import DASHBOARD_PORT, SERVE_PORT
 from tests.workloads.client.fake_kubectl import Fake
 from tests.workloads.conftest import ROOT
 from tests.workloads.stack_outputs import GKE
 from workloads.cli import main
 from workloads.client.api import Api, UnreachableError
+from workloads.client.commands_connect import PAUSE_S
 from workloads.client.connection import Connection
 from workloads.client.forward import Forward
 from workloads.exits import Exit, WorkloadError
@@ -133,6 +134,48 @@ def test_the_head_of_a_rayjob_has_the_name_of_its_cluster(kubectl: Fake) -> None
     with connection(kubectl, mode="job") as stack:
         stack.api.version()
     assert " svc/a3u-x2b4c-head-svc " in kubectl.calls("port-forward")[-1][1]
+
+
+def test_the_head_of_a_service_is_that_of_its_running_cluster(kubectl: Fake) -> None:
+    """Before the first one serves, it is that of the next."""
+    service: dict[str, Any] = {"metadata": {"name": "a3u"}, "status": {"activeServiceStatus": {}}}
+    kubectl.has({"rayservices.ray.io": service})
+    with connection(kubectl, mode="service") as stack, pytest.raises(WorkloadError, match="RayService a3u is new; see"):
+        stack.api.version()
+    service["status"]["pendingServiceStatus"] = {"rayClusterName": "a3u-bbbbb"}
+    for active in ({}, {"rayClusterName": "a3u-aaaaa"}):
+        service["status"]["activeServiceStatus"] = active
+        kubectl.has({"rayservices.ray.io": service})
+        with connection(kubectl, mode="service") as stack:
+            stack.api.version()
+        name = active.get("rayClusterName", "a3u-bbbbb")
+        assert f" svc/{name}-head-svc " in kubectl.calls("port-forward")[-1][1]
+
+
+def test_serve_prints_a_request_without_the_token(
+    kubectl: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, sleep = [], time.sleep
+
+    def interrupted(seconds: float) -> None:
+        if seconds != PAUSE_S:
+            sleep(seconds)
+            return
+        said = capsys.readouterr().err
+        file = Path(said.split("@")[1].split()[0])
+        sent.append((said, file.read_text(), file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777))
+        raise KeyboardInterrupt
+
+    connection(kubectl, mode="service", serve=f"http://127.0.0.1:{SERVE_PORT}", token="hidden")
+    monkeypatch.setattr(time, "sleep", interrupted)
+    assert main(["serve"]) == Exit.OK
+    [(said, header, file, folder)] = sent
+    assert (header, file, folder) == ("Authorization: Bearer hidden\n", 0o600, 0o700)
+    assert "hidden" not in said
+    assert f" svc/a3u-serve-svc :{SERVE_PORT}" in kubectl.calls("port-forward")[-1][1]
+    connection(kubectl)
+    assert main(["serve"]) == Exit.ERROR
+    assert "the stack's ray.mode is cluster" in capsys.readouterr().err
 
 
 def test_a_missing_kubectl_is_named(kubectl: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

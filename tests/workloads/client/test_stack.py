@@ -159,7 +159,7 @@ def written(folder: Path, mode: str | None) -> Path:
 
 
 @pytest.mark.parametrize("command", ["bench nccl", "bench hunt", "train digits"])
-@pytest.mark.parametrize("mode", ["job", "indexed-job"])
+@pytest.mark.parametrize("mode", ["job", "indexed-job", "service"])
 def test_jobs_are_rejected_with_an_alternative(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, command: str
 ) -> None:
