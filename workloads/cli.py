@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from infra.terminal import printable
 from workloads.exits import Exit, WorkloadError
-from workloads.options import add
+from workloads.options import add, json_to_stdout, usage_error
 
 
 def default_text(value: object) -> str | None:
@@ -87,38 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def prepared(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments, with `-` after each `--json` that has no file, and `--` before the command of `render`.
-
-    Those after `--` stay as they are.
-    """
+    """Return the arguments, with `--` before the command of `render`, and as `json_to_stdout` returns them."""
     if arguments[:1] == ["render"]:
         starts = (index for index, word in enumerate(arguments) if index > 1 and word in RENDERED)
         at = min((*starts, len(arguments)))
         arguments = [*arguments[:at], *([] if "--" in arguments[:at] else ["--"]), *arguments[at:]]
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    found: list[str] = []
-    for argument, following in zip(own, [*own[1:], "--"], strict=False):
-        found.append(argument)
-        if argument == "--json" and following.startswith("-") and following != "-":
-            found.append("-")
-    return [*found, *arguments[len(own) :]]
-
-
-def usage_error(error: CycloptsError) -> str:
-    """Return the message of a usage error: the option, its value, and what is allowed."""
-    from pydantic import ValidationError
-
-    if not isinstance(error.__cause__, ValidationError):
-        return str(error)
-    names = {child.keys[-1]: child.name for child in (error.argument.children if error.argument else ()) if child.parse}
-    problems = []
-    for problem in error.__cause__.errors():
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["loc"]:
-            name = names.get(str(problem["loc"][0]), problem["loc"][0])
-            message = f"{name} {problem['input']}: {message[:1].lower()}{message[1:]}"
-        problems.append(message)
-    return "\n".join(problems)
+    return json_to_stdout(arguments)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ that the driver on the cluster reads. Shared options stay on the client; datacla
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 if TYPE_CHECKING:
-    from cyclopts import App
+    from cyclopts import App, CycloptsError
 
 ROOT = Path(__file__).resolve().parents[1]
 """Folder of `workloads`: of a clone, the root."""
@@ -118,3 +119,31 @@ class JobOptions(ResultOptions):
     """A stack, where the result goes, and whether to wait for the job."""
 
     detach: Annotated[bool, option(help="Submit and return at once. Without it, Ctrl-C stops the job.")] = False
+
+
+def json_to_stdout(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments, with `-` inserted after each `--json` that has no file; those after `--` as they are."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    found: list[str] = []
+    for argument, following in zip(own, [*own[1:], "--"], strict=False):
+        found.append(argument)
+        if argument == "--json" and following.startswith("-") and following != "-":
+            found.append("-")
+    return [*found, *arguments[len(own) :]]
+
+
+def usage_error(error: CycloptsError) -> str:
+    """Return the message of a usage error: the option, its value, and what is allowed."""
+    from pydantic import ValidationError
+
+    if not isinstance(error.__cause__, ValidationError):
+        return str(error)
+    names = {child.keys[-1]: child.name for child in (error.argument.children if error.argument else ()) if child.parse}
+    problems = []
+    for problem in error.__cause__.errors():
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["loc"]:
+            name = names.get(str(problem["loc"][0]), problem["loc"][0])
+            message = f"{name} {problem['input']}: {message[:1].lower()}{message[1:]}"
+        problems.append(message)
+    return "\n".join(problems)

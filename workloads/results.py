@@ -13,9 +13,10 @@ import secrets
 import shutil
 import stat
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -26,16 +27,30 @@ from workloads.exits import WorkloadError
 
 MARK = "@rdma-ray "
 Event = dict[str, Any]
+_handlers: list[Callable[[Event], None]] = []
 LARGEST = 2**26  # bytes of a JSON file; a sweep on 1,024 ranks has 20 MB
 LONGEST_INTEGER = 24  # digits; sums of 64-bit counters have fewer, and floats hold all of them
 
 
 def emit(kind: str, **fields: Any) -> None:
     """Print an event to the job's log. ValueError if a value is not JSON, such as NaN."""
+    if _handlers:
+        _handlers[-1]({"kind": kind, **fields})
+        return
     line = MARK + json.dumps({"kind": kind, **fields}, allow_nan=False, separators=(",", ":"))
     # One write: Ray's log threads share the stream, and print() writes text and newline separately.
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+@contextmanager
+def handled(handler: Callable[[Event], None]) -> Iterator[None]:
+    """Pass this process's events to `handler` instead of its log: it is no job's driver, and has no client."""
+    _handlers.append(handler)
+    try:
+        yield
+    finally:
+        _handlers.pop()
 
 
 def parse(line: str) -> Event | None:
@@ -175,6 +190,11 @@ def write_file(path: Path, content: str | bytes, mode: int | None = None) -> Pat
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
     return path
+
+
+def new_id(kind: str) -> str:
+    """Return a submission ID that sorts by time: `nccl-20261121-130501-a1b2c3`."""
+    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-import secrets
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from workloads.launch.lines import RankLine
 from workloads.nccl.evidence.raw_log import LogFolder
 from workloads.options import JobOptions
 from workloads.results import Event, parse
+from workloads.results import new_id as new_id  # also the commands' name of it
 from workloads.run.view import DEFAULT_LINES, LineOptions, RunView
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what malformed data raises
@@ -241,11 +240,6 @@ def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, 
         says = f"the result of job {ended.job.id} contradicts itself ({type(error).__name__}: {last_line(error)})"
         raise WorkloadError(f"{says}: see its log by `rdma-ray logs {ended.job.id}`") from None
     return int(result.exit_code)
-
-
-def new_id(kind: str) -> str:
-    """Return a submission ID that sorts by time: `nccl-20261121-130501-a1b2c3`."""
-    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
 def reader(

@@ -28,10 +28,11 @@ from workloads.exits import Exit, WorkloadError, last_line
 from workloads.launch.placement import GangRequest, never, read, report_waits
 from workloads.loading import load
 from workloads.results import emit
-from workloads.train import faults, journal
+from workloads.train import journal
 from workloads.train.checkpoints import Folder
 from workloads.train.options import REQUEST, RunOptions
-from workloads.train.result import Outcome, Record, Result
+from workloads.train.outcome import finished, judge, opened, reached
+from workloads.train.result import Record
 
 
 def main(text: str) -> int:
@@ -41,11 +42,10 @@ def main(text: str) -> int:
     measured: dict[str, Any] = {}
     try:
         record = train(spec, began)
-        if record.loss is not None:
-            measured = {name: getattr(record, name) for name in Outcome.model_fields}
-            measured["seconds"] = (record.seconds or {}) | {"total": round(time.time() - began, 3)}
-        measured["backend"] = "nccl" if spec.use_gpu else "gloo"
-        measured["versions"] = {"ray": ray.__version__, "torch": version("torch")}
+        measured = reached(record, began) | {
+            "backend": "nccl" if spec.use_gpu else "gloo",
+            "versions": {"ray": ray.__version__, "torch": version("torch")},
+        }
         code, reason = judge(record, spec.min_accuracy)
     except WorkloadError as error:
         code, reason = error.code, str(error)
@@ -53,16 +53,7 @@ def main(text: str) -> int:
         folder = Folder(spec.checkpoint_dir, spec.name)
         reason = journal.doomed(folder, spec.submitted) or f"training failed: {last_line(error)}"
         code, reason = Exit.ERROR, "; ".join(filter(None, (reason, journal.dumped(folder, spec))))
-    result = Result(
-        started=began,
-        finished=time.time(),
-        spec=spec,
-        model=spec.task,
-        exit_code=int(code),
-        reason=reason,
-        **measured,
-        **survived(spec),
-    )
+    result = finished(spec, began, int(code), reason, measured)
     emit("result", result=result.model_dump(mode="json", by_alias=True))
     return code
 
@@ -70,21 +61,7 @@ def main(text: str) -> int:
 def train(spec: RunOptions, began: float) -> Record:
     """Run Ray Train, repeat it after every preemption that left a checkpoint, and return the record of the run."""
     check_image()
-    folder = Folder(spec.checkpoint_dir, spec.name)
-    folder.check_writable()
-    if spec.inject_fault:
-        faults.parse(spec.inject_fault)
-    found = folder.checkpoints()
-    if spec.resume and not found:
-        raise WorkloadError(
-            f"no run {spec.name!r} with a checkpoint in {spec.checkpoint_dir}: start it with --name {spec.name}"
-        )
-    if found and not spec.resume:
-        raise WorkloadError(
-            f"run {spec.name!r} exists in {spec.checkpoint_dir}: continue with --resume {spec.name}, or use another"
-            " name"
-        )
-
+    folder = opened(spec)
     ray.init(logging_level=logging.WARNING)
     request = gang(spec)
     if reason := never(request, read(request.kind), spec.elastic):
@@ -136,8 +113,8 @@ def fit(spec: RunOptions, began: float) -> Record:
         ),
     )
     # return_value, not metrics: Ray fills metrics from checkpoints only.
-    finished: Any = ray_train.fit()
-    record: Record = finished.return_value
+    fitted: Any = ray_train.fit()
+    record: Record = fitted.return_value
     return record
 
 
@@ -197,33 +174,6 @@ class Failures(UserCallback):
         emit("failure", preemption=preemption, ranks=sorted(worker_exceptions))
         if dumped := journal.dumped(folder, self.spec):
             emit("note", text=dumped)
-
-
-def survived(spec: RunOptions) -> dict[str, Any]:
-    """Return the result's goodput and survival over all jobs of the run, or nothing if no worker ever started."""
-    try:
-        attempts, failures = journal.read(Folder(spec.checkpoint_dir, spec.name))
-        if not attempts:
-            return {}
-        share, survival = journal.goodput(attempts, failures, spec.inject_fault)
-    except (ArithmeticError, LookupError, OSError, WorkloadError) as error:
-        print(f"no goodput: the run's journal cannot be read ({last_line(error)})", flush=True)
-        return {}
-    return {"goodput": share, "survival": survival}
-
-
-def judge(record: Record, least: float | None) -> tuple[Exit, str]:
-    """Return exit code and reason: BELOW for less accuracy than requested, and for a run that stopped early."""
-    if record.error is not None:
-        return Exit(record.code), record.error
-    if record.stopped is not None:
-        return Exit.BELOW, f"{record.stopped}: {record.step} of {record.steps} steps are done"
-    if least is None:
-        return Exit.OK, f"{record.steps} steps, loss {record.loss:.4f}"
-    assert record.accuracy is not None
-    if record.accuracy < least:
-        return Exit.BELOW, f"test accuracy {record.accuracy:.4f} is below the requested {least:.4f} (--min-accuracy)"
-    return Exit.OK, f"test accuracy {record.accuracy:.4f}, at least {least:.4f} requested"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, median_low
-from typing import Any
+from typing import Any, Literal
 
 from workloads.results import percentile
 from workloads.train.convnext.flops import mfu, peak
@@ -43,7 +43,8 @@ class Measurement:
     """Measurements of the last attempt, which trained from `first_step` on.
 
     The first `warm_up` steps (allocations, clocks) are in no average. `losses` are [step, mean loss over all ranks of
-    the steps since the one before] of the whole run. `single` is the rate of one worker alone.
+    the steps since the one before] of the whole run. `units` of a sample are what rates count. `single` is the rate of
+    one worker alone.
     """
 
     clock: Clock
@@ -52,6 +53,8 @@ class Measurement:
     first_step: int
     warm_up: int
     losses: list[tuple[int, float]]
+    unit: Literal["images", "tokens"] = "images"
+    units: int = 1
     flops_per_sample: float | None = None
     communication: Communication | None = None
     single: Single | None = None
@@ -67,6 +70,8 @@ def fields(measured: Measurement) -> dict[str, Any]:
     clock, losses = measured.clock, measured.losses
     trained = max((sum(rank.step_s) for rank in measured.ranks), default=0.0)
     return {
+        "unit": measured.unit,
+        "units_per_sample": measured.units,
         "loss": losses[-1][1] if losses else None,
         "figures": figures(measured),
         "curve": curve(measured),
@@ -80,7 +85,7 @@ def metrics(outcome: Outcome) -> dict[str, float]:
     """Return a finished run's figures as Ray Train's metrics, without those that were not measured."""
     found: dict[str, float | None] = {"step": outcome.step, "loss": outcome.loss, **(outcome.evaluation or {})}
     if (measured := outcome.figures) is not None:
-        rates = {"images_per_s", "images_per_s_per_worker", "steps_per_s", "mfu", "data_wait"}
+        rates = {"units_per_s", "units_per_s_per_worker", "steps_per_s", "mfu", "data_wait"}
         found |= measured.model_dump(include=rates | {"compile_s", "warm_up_s", "peak_memory"})
         found |= {f"step_{name}_s": value for name, value in measured.step_s if name != "mean"}
         if measured.communication:
@@ -94,28 +99,32 @@ def figures(measured: Measurement) -> Figures | None:
     slowest = measured.slowest_steps[warm_up:]
     if not slowest:
         return None
-    images = measured.batch * len(slowest)
+    units = measured.batch * measured.units * len(slowest)
     # A global batch ends with its slowest rank, so the rank with the longest total time counts.
     seconds = max(sum(rank.step_s[warm_up:]) for rank in ranks)
-    rate = images / seconds
+    rate = units / seconds
     gpu, *others = {rank.worker.gpu for rank in ranks}
-    flops, most = measured.flops_per_sample, peak(gpu) if gpu and not others else None
+    sample_flops = measured.flops_per_sample
+    flops, most = (
+        None if sample_flops is None else sample_flops / measured.units,
+        peak(gpu) if gpu and not others else None,
+    )
     memory = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
     scaling = None
     if (single := measured.single) is not None:
-        efficiency = rate / (len(ranks) * single.images_per_s)
-        scaling = Scaling(efficiency=efficiency, single_images_per_s=single.images_per_s, file=single.file)
+        efficiency = rate / (len(ranks) * single.units_per_s)
+        scaling = Scaling(efficiency=efficiency, single_units_per_s=single.units_per_s, file=single.file)
     return Figures(
         steps=len(slowest),
         warm_up_steps=warm_up,
-        images=images,
-        images_per_s=rate,
-        images_per_s_per_worker=rate / len(ranks),
+        units=units,
+        units_per_s=rate,
+        units_per_s_per_worker=rate / len(ranks),
         steps_per_s=len(slowest) / seconds,
         step_s=StepTime(
             mean=fmean(slowest), p50=percentile(slowest, 50), p95=percentile(slowest, 95), max=max(slowest)
         ),
-        flops_per_image=flops,
+        flops_per_unit=flops,
         peak_flops=most,
         mfu=mfu(rate / len(ranks), flops, most) if most is not None and flops is not None else None,
         data_wait=max(sum(rank.wait_s[warm_up:]) / sum(rank.step_s[warm_up:]) for rank in ranks),

@@ -19,15 +19,15 @@ from workloads.train.data.source import DataOptions
 class RunOptions(BaseModel, frozen=True, extra="forbid"):
     """A training run. Steps count from 0 over the whole run, resumed parts included.
 
-    At looks (every `look_every` steps, at checkpoints and at ends of epochs) the ranks exchange their losses and agree
-    how to continue. Between looks no rank waits for its device. Checkpoints are written every `checkpoint_every` steps,
-    at ends of epochs and at the end.
+    At looks (every `look_every` steps, at checkpoints and at evaluations) the ranks exchange their losses and agree how
+    to continue. Between looks no rank waits for its device. Checkpoints are written every `checkpoint_every` steps, at
+    evaluations and at the end.
     """
 
     task: Hidden[str] = Field("", description="Model to train: see `workloads.train.task`.")
     epochs: int | None = Field(None, ge=1, description="Epochs in all, those of a resumed run included.")
     steps: Hidden[int | None] = Field(None, ge=1, description="Steps in all, instead of epochs.")
-    global_batch: Hidden[int] = Field(0, ge=0, description="Images of all workers in a step.")
+    global_batch: Hidden[int] = Field(0, ge=0, description="Samples of all workers in a step.")
     workers: Annotated[int, option(show_default=False)] = Field(
         0, ge=0, description="Workers. [default: one per GPU or CPU slot]"
     )
@@ -37,6 +37,9 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
         "", description="Path or URI that every node can write to. [default: the stack's storage]"
     )
     checkpoint_every: Hidden[int | None] = Field(None, ge=1, description="Steps between checkpoints.")
+    evaluate_every: Hidden[int | None] = Field(
+        None, ge=1, description="Steps between evaluations, instead of an evaluation at each end of an epoch."
+    )
     max_run: float | None = Field(
         None, gt=0, description="Hours until the nodes are reclaimed: stop with a checkpoint shortly before."
     )
@@ -177,7 +180,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Single(BaseModel, frozen=True, extra="forbid"):
     """Rate of one worker alone, for the scaling efficiency."""
 
-    images_per_s: float
+    units_per_s: float
     file: str
 
 
@@ -219,7 +222,7 @@ class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
             return values  # as the client resolved it
         given = dict(values)
         for text in given.pop("set", ()):
-            key, value = _setting(text)
+            key, value = _setting(text, settable())
             given[key] = value
         chosen = PRESETS.get(given.get("preset", "tuned"), {}) | given
         if chosen.get("precision") == "fp32" and "stream" not in given:
@@ -239,24 +242,90 @@ class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
         return self
 
 
-def _setting(text: str) -> tuple[str, str]:
+class GPTSettings(BaseModel, frozen=True, extra="forbid"):
+    """What a worker computes in a step. The defaults are those without GPUs."""
+
+    size: Literal["tiny", "small", "medium", "large", "xl"] = Field(
+        "tiny", description="0.1, 85, 303, 680 or 1,208 million parameters; small by default on GPUs."
+    )
+    batch: int = Field(8, ge=1, description="Sequences of each worker in a step; 16 by default on GPUs.")
+    context: Hidden[int | None] = Field(None, ge=1, description="Tokens of a sequence, instead of the size's.")
+    data_path: Annotated[str | None, option(metavar="PATH")] = Field(
+        None, description="Text file, or folder of files, on every node. [default: Python's own reference, 0.5 MB]"
+    )
+    parallel: Literal["ddp", "fsdp"] = Field(
+        "ddp", description="Every worker has the whole model (ddp), or a shard of it (fsdp)."
+    )
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32", description="Type of matrix products; parameters and sums of gradients stay fp32. bf16 on GPUs."
+    )
+    checkpoint_activations: Hidden[bool] = Field(
+        False, description="Keep only each block's input, and compute the block again in the backward pass."
+    )
+    learning_rate: Hidden[float] = Field(1e-3, gt=0, description="Highest learning rate.")
+    least_rate: Hidden[float] = Field(0.1, ge=0, le=1, description="Share of it at the end of the cosine.")
+    warmup_steps: Hidden[int] = Field(10, ge=0, description="Steps of a linear warm-up of the learning rate.")
+    decay_steps: Hidden[int | None] = Field(None, ge=1, description="Steps of the cosine; up to the run's end.")
+    weight_decay: Hidden[float] = Field(0.1, ge=0, description="Weight decay of AdamW.")
+    clip: Hidden[float] = Field(1.0, gt=0, description="Largest norm of the gradients over all weights.")
+
+
+class GPTOptions(RunOptions, GPTSettings):
+    """Options of `train gpt`. `--set` overrides the defaults."""
+
+    task: Hidden[Literal["gpt"]] = "gpt"
+    set: Annotated[tuple[str, ...], option(metavar="KEY=VALUE")] = Field(
+        (), description="Any other setting of docs/language-model.md. May be repeated."
+    )
+    steps: int | None = Field(None, ge=1, description="Steps in all. [default: 500; 100 without GPUs]")
+    epochs: int | None = Field(None, ge=1, description="Passes over the text in all, instead of --steps.")
+    global_batch: Annotated[int, option(show_default=False)] = Field(
+        0, ge=0, description="Sequences of all workers in a step, instead of --batch: to resume on other workers."
+    )
+    checkpoint_every: int | None = Field(
+        None, ge=1, description="Steps between checkpoints. [default: at evaluations and at the end]"
+    )
+    evaluate_every: int | None = Field(50, ge=1, description="Steps between evaluations on the held-out text.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_set(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return values | dict(_setting(text, settable(cls)) for text in values.get("set", ()))
+
+    @model_validator(mode="after")
+    def _check_options(self) -> GPTOptions:
+        if self.submitted:
+            return self  # as the client resolved it
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("--steps and --epochs both set the length of the run: use one of the two")
+        if {"batch", "global_batch"} <= self.model_fields_set:
+            raise ValueError("--batch counts sequences per worker and --global-batch over all: use one of the two")
+        if self.parallel == "fsdp":
+            if self.check_gradients:
+                raise ValueError("check_gradients with --parallel fsdp: no two ranks have the same gradients; use ddp")
+            if self.ema is not None:
+                raise ValueError("ema with --parallel fsdp: the average would be whole on every rank; use ddp")
+        return self
+
+
+def _setting(text: str, known: list[str]) -> tuple[str, str]:
     """Return key and value of a `--set KEY=VALUE`. ValueError names the nearest key."""
     key, found, value = text.partition("=")
     key = key.strip().replace("-", "_")
     if not found:
         raise ValueError(f"--set {text}: use KEY=VALUE")
-    if key not in settable():
-        near = difflib.get_close_matches(key, settable(), n=1)
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=1)
         raise ValueError(f"--set {text}: no setting {key!r}" + (f"; did you mean {near[0]}?" if near else ""))
     return key, value
 
 
-def settable() -> list[str]:
+def settable(options: type[RunOptions] = ConvNeXtOptions) -> list[str]:
     """Return the keys of `--set`."""
     decided = {"task", "set", "given", "single", "use_gpu", "elastic", "submitted", "min_accuracy"}
-    return [name for name in ConvNeXtOptions.model_fields if name not in decided]
+    return [name for name in options.model_fields if name not in decided]
 
 
-Request = Annotated[DigitsOptions | ConvNeXtOptions, Field(discriminator="task")]
-REQUEST: TypeAdapter[DigitsOptions | ConvNeXtOptions] = TypeAdapter(Request)
+Request = Annotated[DigitsOptions | ConvNeXtOptions | GPTOptions, Field(discriminator="task")]
+REQUEST: TypeAdapter[DigitsOptions | ConvNeXtOptions | GPTOptions] = TypeAdapter(Request)
 """Reads the request of any training command."""

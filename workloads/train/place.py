@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -113,20 +114,13 @@ def in_ray_train(use_gpu: bool) -> Place:
 
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
-    # A worker sees no GPU but its own.
-    device = torch.device("cuda", 0) if use_gpu else torch.device("cpu")
-    if use_gpu:
-        torch.cuda.set_device(device)
     own = own_address()
     select_interface(own)
     store = open_store(own, PATIENCE_S) if rank == 0 else None
     address, port = broadcast_from_rank_zero((own, int(store.port)) if store else ("", 0))
-    dist.init_process_group(
-        "nccl" if use_gpu else "gloo",
-        store=store or connect(address, port, PATIENCE_S),
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=PATIENCE_S),
+    # A worker sees no GPU but its own.
+    device = _join(
+        0 if use_gpu else None, store=store or connect(address, port, PATIENCE_S), rank=rank, world_size=world
     )
     watched = os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
     return Place(
@@ -137,6 +131,41 @@ def in_ray_train(use_gpu: bool) -> Place:
         warning=ray.train.get_preemption_info if watched else lambda: None,
         report=lambda metrics: ray.train.report(metrics),
     )
+
+
+def in_torchrun() -> Place:
+    """Join the process group that torchrun's variables name (or an equal launcher's), and return this rank's place.
+
+    Ray Train's restarts and notices of preemption are absent: torchrun, or what started it, ends and starts ranks.
+    """
+    variables = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    if missing := [name for name in variables if name not in os.environ]:
+        raise WorkloadError(
+            f"no {', '.join(missing)} in the environment: start the ranks by torchrun, as in: torchrun"
+            " --nproc-per-node 2 -m workloads.train gpt --checkpoint-dir /shared/train"
+        )
+    local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if gpus > 1 and local >= gpus:
+        raise WorkloadError(
+            f"local rank {local} on {socket.gethostname()}, which has {gpus} GPUs: start a rank per GPU"
+        )
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Sends nothing: the address from which this node reaches the first one.
+        probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+        select_interface(probe.getsockname()[0])
+    # One GPU of a rank's own, as Slurm gives it, is number 0.
+    device = _join(local % gpus if gpus else None)
+    return Place(rank=dist.get_rank(), world=dist.get_world_size(), device=device)
+
+
+def _join(gpu: int | None, **rendezvous: Any) -> torch.device:
+    """Initialize the process group, by default from torchrun's variables, and return this rank's device."""
+    device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
+    if gpu is not None:
+        torch.cuda.set_device(device)
+    backend = "gloo" if gpu is None else "nccl"
+    dist.init_process_group(backend, timeout=timedelta(seconds=PATIENCE_S), **rendezvous)
+    return device
 
 
 @dataclass(frozen=True)

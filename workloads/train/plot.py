@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from workloads.plotting import BAD, GRID, INK, LINES, SOFT, encoded, style
 from workloads.results import write_file
-from workloads.train.report import duration, rate, title
+from workloads.train.lines import PER_S, duration, rate, title
 from workloads.train.result import Result
 
 LEAST = 0.012
@@ -57,7 +57,8 @@ def _head(drawing: Figure, result: Result) -> None:
     drawing.text(0.06, 0.928, reason, fontsize=14, color=BAD if result.exit_code else INK, va="center")
     facts = []
     if figures := result.figures:
-        facts.append(f"{rate(figures.images_per_s)} img/s, {rate(figures.images_per_s_per_worker)} per worker")
+        each = rate(figures.units_per_s_per_worker)
+        facts.append(f"{rate(figures.units_per_s)} {PER_S[result.unit]}, {each} per worker")
         if figures.mfu is not None:
             facts.append(f"MFU {100 * figures.mfu:.1f} %")
         facts.append(f"data wait {100 * figures.data_wait:.1f} %")
@@ -77,6 +78,14 @@ def _loss(axes: Axes, result: Result) -> None:
     axes.plot(steps, values, color=COLORS[0], marker=_marker(len(steps)), markersize=4)
     axes.set_ylim(min(0.0, *values), max(values) * 1.08 or 1)
     _end(axes, f"{values[-1]:.4f}", steps[-1], values[-1], COLORS[0])
+    held_out = [
+        (row["step"], row["validation_loss"])
+        for row in result.epochs or []
+        if {"step", "validation_loss"} <= row.keys()
+    ]
+    if held_out:
+        axes.plot(*zip(*held_out, strict=True), color=COLORS[1], marker="o", markersize=4)
+        axes.set_title(f"validation {held_out[-1][1]:.4f}", loc="right", fontsize=10, color=COLORS[1])
 
 
 def _step_times(axes: Axes, result: Result) -> None:

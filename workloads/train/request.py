@@ -4,24 +4,52 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from infra.outputs import Outputs
-from workloads.client.run import new_id
 from workloads.exits import WorkloadError
+from workloads.results import new_id
 from workloads.train.logs import forwarded
-from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, RunOptions, Single
+from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, GPTOptions, RunOptions, Single
 from workloads.train.result import Result
+
+if TYPE_CHECKING:
+    from infra.outputs import Outputs
 
 WITHOUT_GPUS: dict[str, Any] = {"size": "tiny", "batch": 16, "backend": "aot_eager", "loader": 0}
 """Defaults without GPUs, for a run of seconds: inductor would compile C++ for a minute first."""
 STEPS_ON_GPUS, STEPS_ON_CPUS = 500, 50
+GPT_ON_GPUS: dict[str, Any] = {"size": "small", "batch": 16, "precision": "bf16", "steps": STEPS_ON_GPUS}
+GPT_STEPS_ON_CPUS = 100
 
 R = TypeVar("R", bound=RunOptions)
 
 
-def resolve(outputs: Outputs, options: R) -> R:
+@dataclass(frozen=True)
+class Nodes:
+    """Ranks that a launcher has already started, in the form of a stack's nodes."""
+
+    slots_per_node: int
+    gpus_per_node: int
+    max: int = 1
+    default_gang: int = 1
+    elastic: bool = False
+
+
+@dataclass(frozen=True)
+class Launched:
+    """Torchrun or an equal launcher, in the form of a stack's outputs."""
+
+    nodes: Nodes
+    storage: None = None
+    target: str = "torchrun"
+
+
+Stack: TypeAlias = "Outputs | Launched"
+
+
+def resolve(outputs: Stack, options: R) -> R:
     """Return the options completed for this stack. WorkloadError names what the stack cannot run."""
     if options.name and options.resume:
         raise WorkloadError("--name starts a run and --resume continues one: use one of the two")
@@ -31,10 +59,11 @@ def resolve(outputs: Outputs, options: R) -> R:
     workers = gang(outputs, options.workers)
     if options.global_batch < workers:
         raise WorkloadError(
-            f"--global-batch {options.global_batch}: {workers} workers need an image each; use fewer --workers"
+            f"--global-batch {options.global_batch}: {workers} workers need a sample each; use fewer --workers"
         )
     if not options.checkpoint_dir and outputs.storage is None:
-        raise WorkloadError("the stack has no storage that all nodes share: name a path or URI by --checkpoint-dir")
+        where = f"{outputs.target} has" if isinstance(outputs, Launched) else "the stack has"
+        raise WorkloadError(f"{where} no storage that all nodes share: name a path or URI by --checkpoint-dir")
     storage = options.checkpoint_dir or f"{outputs.storage.path if outputs.storage else ''}/train"
     if options.log and "://" in storage:
         raise WorkloadError(
@@ -52,7 +81,7 @@ def resolve(outputs: Outputs, options: R) -> R:
     return options.model_copy(update=decided)
 
 
-def gang(outputs: Outputs, workers: int) -> int:
+def gang(outputs: Stack, workers: int) -> int:
     """Return the number of workers: the requested one, or one for every GPU or CPU slot of the default gang."""
     slots = outputs.nodes.slots_per_node
     if workers > outputs.nodes.max * slots:
@@ -60,7 +89,7 @@ def gang(outputs: Outputs, workers: int) -> int:
     return workers or outputs.nodes.default_gang * slots
 
 
-def resolve_convnext(outputs: Outputs, options: ConvNeXtOptions) -> tuple[ConvNeXtOptions, list[str]]:
+def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXtOptions, list[str]]:
     """Return the resolved options, and notes on chosen defaults. WorkloadError names what the stack cannot run."""
     nodes, notes = outputs.nodes, []
     if not nodes.gpus_per_node:
@@ -79,8 +108,7 @@ def resolve_convnext(outputs: Outputs, options: ConvNeXtOptions) -> tuple[ConvNe
             f"--data ray reads in tasks on CPUs without a worker, and {workers} workers hold all CPUs: use"
             f" --workers {workers - 1}"
         )
-    if options.data_path and outputs.target == "local" and not Path(options.data_path).is_dir():
-        raise WorkloadError(f"--data-path {options.data_path}: no such folder on this machine, which is all nodes")
+    _check_path(outputs, options.data_path, folder=True)
     if options.kernels == "fused" and not nodes.gpus_per_node:
         raise WorkloadError("kernels=fused: they require GPUs, and this stack has none; use kernels=eager")
     update: dict[str, Any] = {}
@@ -94,6 +122,29 @@ def resolve_convnext(outputs: Outputs, options: ConvNeXtOptions) -> tuple[ConvNe
     if options.compare is not None:
         options = options.model_copy(update={"single": single(options.compare, options)})
     return resolve(outputs, options), notes
+
+
+def resolve_gpt(outputs: Stack, options: GPTOptions) -> GPTOptions:
+    """Return the resolved options. WorkloadError names what the stack cannot run."""
+    _check_path(outputs, options.data_path, folder=False)
+    usual: dict[str, Any] = GPT_ON_GPUS if outputs.nodes.gpus_per_node else {"steps": GPT_STEPS_ON_CPUS}
+    chosen = {name: value for name, value in usual.items() if name not in options.model_fields_set}
+    if options.epochs:
+        chosen.pop("steps", None)
+    workers = gang(outputs, options.workers)
+    if options.global_batch:
+        chosen["batch"] = -(-options.global_batch // workers)
+    options = options.model_copy(update=chosen)
+    return resolve(
+        outputs, options.model_copy(update={"global_batch": options.global_batch or options.batch * workers})
+    )
+
+
+def _check_path(outputs: Stack, path: str | None, folder: bool) -> None:
+    """Raise WorkloadError if a local stack lacks the data."""
+    if path and outputs.target == "local" and not (Path(path).is_dir() if folder else Path(path).exists()):
+        kind = "folder" if folder else "file or folder"
+        raise WorkloadError(f"--data-path {path}: no such {kind} on this machine, which is all nodes")
 
 
 def single(file: Path, options: ConvNeXtOptions) -> Single:
@@ -114,7 +165,7 @@ def single(file: Path, options: ConvNeXtOptions) -> Single:
             raise WorkloadError(
                 f"--compare {file}: {name} was {there!r} there and is {here!r} here: compare runs with equal settings"
             )
-    return Single(images_per_s=result.figures.images_per_s, file=str(file))
+    return Single(units_per_s=result.figures.units_per_s, file=str(file))
 
 
 def environment(options: RunOptions, outputs: Outputs) -> dict[str, str]:

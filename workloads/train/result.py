@@ -12,7 +12,7 @@ from workloads.nccl.evidence.gpu import Gpu
 from workloads.results import JobResult, Part
 from workloads.train.options import Request
 
-SCHEMA = "rdma-ray/train/3"
+SCHEMA = "rdma-ray/train/4"
 
 
 class Worker(Part):
@@ -74,30 +74,31 @@ class Communication(Part):
 
 
 class Scaling(Part):
-    """`efficiency` = images/s ÷ (workers × images/s of one worker), whose result was read from `file`."""
+    """`efficiency` = rate ÷ (workers × rate of one worker), whose result was read from `file`."""
 
     efficiency: float
-    single_images_per_s: float
+    single_units_per_s: float
     file: str
 
 
 class Figures(Part):
     """Figures over the measured steps: those of the last attempt after its `warm_up_steps`.
 
-    `images_per_s` counts all workers, over the time of the slowest rank. `mfu` is the share of `peak_flops` (one GPU,
-    dense bf16 whatever the run's precision) that `flops_per_image` amount to. `data_wait` is the largest share of its
-    time that a rank waited for data. `compile_s` covers the passes before the first step (see Clock). `peak_memory` is
-    that of the fullest GPU, as PyTorch's allocator counts it. `stragglers` is None if they are not known.
+    `units` are the outcome's. `units_per_s` counts all workers, over the time of the slowest rank. `mfu` is the share
+    of `peak_flops` (one GPU, dense bf16 whatever the run's precision) that `flops_per_unit` amount to. `data_wait` is
+    the largest share of its time that a rank waited for data. `compile_s` covers the passes before the first step (see
+    Clock). `peak_memory` is that of the fullest GPU, as PyTorch's allocator counts it. `stragglers` is None if they are
+    not known.
     """
 
     steps: int
     warm_up_steps: int
-    images: int
-    images_per_s: float
-    images_per_s_per_worker: float
+    units: int
+    units_per_s: float
+    units_per_s_per_worker: float
     steps_per_s: float
     step_s: StepTime
-    flops_per_image: float | None
+    flops_per_unit: float | None
     peak_flops: float | None
     mfu: float | None
     data_wait: float
@@ -183,6 +184,7 @@ class Survival(Part):
 class Outcome(Part):
     """What a run reached and measured. The defaults are those of a run that could not begin.
 
+    `batch` counts the samples of a step, and `units_per_sample` the units (images, or tokens of a sequence) of each.
     `loss` and `accuracy` are the last ones, `evaluation` all figures of the last evaluation. `steps` is the planned end
     of the run and `step` its actual end. `resumed_at` is the step that the run resumed from, `resumed_from` the epochs
     that were done by then, `skipped` the newer checkpoints that could not be used, each with the reason. `stopped` is
@@ -193,6 +195,8 @@ class Outcome(Part):
     world: int | None = None
     device: str | None = None
     batch: int | None = None
+    unit: Literal["images", "tokens"] = "images"
+    units_per_sample: int = 1
     steps: int | None = None
     step: int | None = None
     epoch_steps: int | None = None

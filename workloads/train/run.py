@@ -35,7 +35,7 @@ from workloads.train.state import Reduction, Timer, Trace, TrainState, measure, 
 from workloads.train.task import Task
 from workloads.train.timeline import Clock
 
-NO_EVALUATION = ("epoch", "loss", "seconds", "images")
+NO_EVALUATION = ("epoch", "step", "loss", "seconds", "images", "tokens")
 PASSES = 2
 """Passes before the first step: DDP finds its order in the first one and uses it in the second."""
 
@@ -53,21 +53,23 @@ class Run:
         self.folder = self.faults.folder
         if batch < place.world:
             raise WorkloadError(
-                f"a batch of {batch} images has no share for each of {place.world} workers: use fewer workers, or a"
-                " larger batch"
+                f"a batch of {batch} has no share for each of {place.world} workers: use fewer workers, or a larger"
+                " batch"
             )
         self.task: Task = task.load(spec)
         self.epoch_steps = self.task.data.order(batch, spec.seed).epoch_steps
         if spec.steps is None and spec.epochs is None:
             raise WorkloadError("the length of the run is unknown: set --steps or --epochs")
         self.steps = spec.steps or (spec.epochs or 0) * self.epoch_steps
+        self.evaluate_every = spec.evaluate_every or self.epoch_steps
+        self.identity = {"seed": spec.seed, "batch": batch, **self.task.identity}
 
         seed_everything(spec.seed, 0, 0)  # the same weights on every rank
         self.model = self.task.model(device)
         self.state = TrainState(self.model, spec.ema)
         self.saved = found.state
         if self.saved is not None:
-            self.state.load_model(self.saved, spec.seed, batch)
+            self.state.load_model(self.saved, self.identity)
         self.progress = self.state.progress
         self.first_step = self.progress.step
         self.resumed_at = None if found.state is None else self.first_step
@@ -116,7 +118,7 @@ class Run:
         """Yield the number of each step after it: the loop of `go`, one step at a time."""
         if self.place.rank == 0:
             epochs = self.steps // self.epoch_steps
-            done, world = len(self.progress.history), self.place.world
+            done, world = self.first_step // self.epoch_steps, self.place.world
             for label, why in self.skipped.items():
                 emit("note", text=f"checkpoint {label} is skipped: {why}")
             emit("plan", steps=self.steps, step=self.first_step, epochs=epochs, done=done, workers=world)
@@ -189,8 +191,8 @@ class Run:
 
     def _label(self, step: int) -> str | None:
         """Return the name of the checkpoint that is due after `step` steps, or None."""
-        every = self.spec.checkpoint_every or self.epoch_steps
-        return label_of(step) if step == self.steps or step % self.epoch_steps == 0 or step % every == 0 else None
+        every = self.spec.checkpoint_every or self.evaluate_every
+        return label_of(step) if step == self.steps or step % self.evaluate_every == 0 or step % every == 0 else None
 
     def _look(self, step: int) -> None:
         """Sum the losses over ranks and agree how to continue: the only place where ranks wait for their devices."""
@@ -219,25 +221,26 @@ class Run:
         if self.place.rank == 0 and time.time() - self.reported >= 1:
             self.reported = time.time()
             emit("look", step=step, steps=self.steps, loss=loss, seconds=seconds)
-        if step % self.epoch_steps == 0:
-            self._end_epoch(step)
+        if step % self.evaluate_every == 0:
+            self._evaluate(step)
         self.leaving = self.watch.leave(time_is_up, ask) if step < self.steps else None
         if label is None and self.leaving is not None:
             label = label_of(step)
         if label is not None:
             self._checkpoint(label)
 
-    def _end_epoch(self, step: int) -> None:
+    def _evaluate(self, step: int) -> None:
         with self.timer.pause("evaluation"):
             figures = self.task.evaluate(self.state.evaluated.eval(), self.place.device)
             self.wrapped.train()
-        own = min(self.epoch_steps, step - self.first_step)
+        own = min(self.evaluate_every, step - self.first_step)
         row = {
             "epoch": step // self.epoch_steps,
+            "step": step,
             "loss": self.progress.epoch_loss / self.progress.epoch_steps,
             **figures,
             "seconds": self.place.most(sum(self.timer.step_s[-own:])),
-            "images": own * self.spec.global_batch,
+            self.task.unit: own * self.spec.global_batch * self.task.units,
         }
         self.progress.epoch_loss, self.progress.epoch_steps = 0.0, 0
         self.progress.history.append(row)
@@ -249,7 +252,7 @@ class Run:
     def _checkpoint(self, label: str) -> None:
         """Copy the state and continue; a thread writes this rank's share of the copy."""
         with self.timer.pause("checkpoint"):
-            copied = self.state.snapshot(self.spec.seed, self.spec.global_batch, whole=self.place.rank == 0)
+            copied = self.state.snapshot(self.identity, whole=self.place.rank == 0)
             self.writer.save(label, copied)
 
     def _end(self) -> None:
@@ -323,6 +326,8 @@ class Run:
             first_step=self.first_step,
             warm_up=self.warm_up,
             losses=self.progress.losses,
+            unit=self.task.unit,
+            units=self.task.units,
             flops_per_sample=self.task.flops_per_sample,
             communication=self._probe() if spec.probe and not self.error and not self.leaving else None,
             single=spec.single if isinstance(spec, ConvNeXtOptions) else None,

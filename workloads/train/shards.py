@@ -1,10 +1,11 @@
 """Sharded checkpoints in the format of torch.distributed.checkpoint (DCP), written while training continues.
 
-Data parallel ranks hold the same tensors, and DCP lets each write an equal share of them into its own file. What is no
-tensor is in `state.pt`, a state whose tensors have no data. A checkpoint is data and must not be able to run code:
-DCP reads everything but tensors with pickle (DefaultLoadPlanner.load_bytes, FileSystemReader.read_metadata; pytorch:
-torch/distributed/checkpoint, 2.15.0), so it gets tensors only, and `Metadata` reads its metadata. DCP's own writers
-need fsspec for object stores; images have pyarrow, which Ray Train requires.
+Data parallel ranks hold the same tensors, and DCP lets each write an equal share of them into its own file; of a
+DTensor (FSDP2) each rank writes its shard. Either way a checkpoint has whole tensors by name, and is read by any number
+of ranks. What is no tensor is in `state.pt`, a state whose tensors have no data. A checkpoint is data and must not be
+able to run code: DCP reads everything but tensors with pickle (DefaultLoadPlanner.load_bytes,
+FileSystemReader.read_metadata; pytorch: torch/distributed/checkpoint, 2.15.0), so it gets tensors only, and `Metadata`
+reads its metadata. DCP's own writers need fsspec for object stores; images have pyarrow, which Ray Train requires.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def save(
         dist.all_gather_object(written, storage.files, group)
     if rank == 0:
         rest = io.BytesIO()
-        empty = [leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf for _, leaf in found]
+        empty = [_empty(leaf, "meta") if isinstance(leaf, torch.Tensor) else leaf for _, leaf in found]
         torch.save(tree_unflatten(empty, structure), rest)
         files = {name: entry for part in written for name, entry in part.items()}
         files[STATE] = folder.write(f"{label}/{STATE}", rest.getvalue())
@@ -164,8 +165,7 @@ def load(folder: Folder, label: str) -> dict[str, Any]:
         rest = io.BytesIO(folder.verified(label, card, STATE))
         found, structure = tree_flatten_with_path(torch.load(rest, weights_only=True))
         leaves = [
-            (keystr(path), torch.empty_like(leaf, device="cpu") if isinstance(leaf, torch.Tensor) else leaf)
-            for path, leaf in found
+            (keystr(path), _empty(leaf, "cpu") if isinstance(leaf, torch.Tensor) else leaf) for path, leaf in found
         ]
         tensors = {name: leaf for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
         reader = Reader(Storage(folder, label, card))
@@ -178,6 +178,11 @@ def load(folder: Folder, label: str) -> dict[str, Any]:
         raise DamagedError(f"it cannot be read: {last_line(error)}") from error
     state: dict[str, Any] = tree_unflatten([leaf for _, leaf in leaves], structure)
     return state
+
+
+def _empty(leaf: torch.Tensor, device: str) -> torch.Tensor:
+    """Return a tensor without content, as large as the whole of a DTensor."""
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=device)
 
 
 def _cause(error: CheckpointException) -> Exception:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -75,16 +76,19 @@ class TrainState:
         return [] if self.average is None else [weight.detach() for weight in self.average.parameters()]
 
     def finite(self) -> torch.Tensor:
-        """Return whether the whole state is finite, as a boolean on the device, without synchronization."""
-        checks = [leaf.isfinite().all() for leaf in tree_leaves(self.parts()) if isinstance(leaf, torch.Tensor)]
+        """Return whether this rank's state is finite, as a boolean on the device, without synchronization."""
+        leaves = (leaf for leaf in tree_leaves(self.parts()) if isinstance(leaf, torch.Tensor))
+        parts = (leaf.to_local() if isinstance(leaf, DTensor) else leaf for leaf in leaves)
+        checks = [part.isfinite().all() for part in parts]
         device = next(self.model.parameters()).device
         return torch.stack([check.to(device) for check in checks]).all()
 
-    def snapshot(self, seed: int, batch: int, whole: bool = True) -> dict[str, Any]:
+    def snapshot(self, identity: Mapping[str, Any], whole: bool = True) -> dict[str, Any]:
         """Return a copy in main memory that training no longer changes. Synchronizes the device once.
 
-        Without `whole`, it lacks the buffers: the running statistics of batch norms differ between ranks, and DDP uses
-        rank 0's. Everything else is equal on all ranks, bit for bit, because the reduced gradients are.
+        `identity` is what a run that continues from it must share. A DTensor's copy is this rank's shard. Without
+        `whole`, it lacks the buffers: the running statistics of batch norms differ between ranks, and DDP uses rank
+        0's. Everything else is equal on all ranks, bit for bit, because the reduced gradients are.
         """
         parts = self.parts()
         if not whole:
@@ -96,15 +100,15 @@ class TrainState:
             "losses": list(self.progress.losses),
             "history": [dict(row) for row in self.progress.history],
         }
-        return copied | {"progress": progress, "seed": seed, "batch": batch}
+        return copied | {"progress": progress, **identity}
 
-    def load_model(self, saved: dict[str, Any], seed: int, batch: int) -> None:
+    def load_model(self, saved: dict[str, Any], identity: Mapping[str, Any]) -> None:
         """Load a checkpoint before the model is wrapped. WorkloadError if it is of a run with other settings."""
-        for name, now in (("seed", seed), ("batch", batch)):
-            if saved[name] != now:
+        for name, now in identity.items():
+            if saved.get(name) != now:
                 raise WorkloadError(
-                    f"the run started with {name} {saved[name]} and cannot continue with {now}: use the same, or start"
-                    " a run of another name"
+                    f"the run started with {name} {saved.get(name)} and cannot continue with {now}: use the same, or"
+                    " start a run of another name"
                 )
         if (self.average is not None) != bool(saved["average"]):
             raise WorkloadError("the moving average (ema) must be on or off for the whole run, as at its start")
@@ -117,8 +121,13 @@ class TrainState:
         self.progress = Progress(**saved["progress"])
 
     def load_optimizer(self, saved: dict[str, Any]) -> None:
-        """Load optimizer and schedule, once they exist."""
-        self.optimizer.load_state_dict(saved["optimizer"])
+        """Load optimizer and schedule, once they exist. A checkpoint's tensors are whole, whoever wrote it."""
+        state = saved["optimizer"]["state"]
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        sharded = {
+            at: {name: _as_parameter(value, parameters[at]) for name, value in of.items()} for at, of in state.items()
+        }
+        self.optimizer.load_state_dict(saved["optimizer"] | {"state": sharded})
         self.schedule.load_state_dict(saved["schedule"])
 
 
@@ -299,6 +308,14 @@ def seed_everything(seed: int, step: int, rank: int) -> None:
 
 def _parallel(model: nn.Module) -> DistributedDataParallel | None:
     return next((part for part in model.modules() if isinstance(part, DistributedDataParallel)), None)
+
+
+def _as_parameter(value: Any, parameter: torch.Tensor) -> Any:
+    """Return a value of a parameter's state, sharded like the parameter. Each rank has all of it: none communicates."""
+    if not isinstance(parameter, DTensor) or not isinstance(value, torch.Tensor) or value.shape != parameter.shape:
+        return value
+    value = value.to(parameter.device)
+    return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
 
 def _copied(leaf: Any) -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
+from collections.abc import Mapping
 from pkgutil import resolve_name
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.distributed as dist
@@ -19,6 +22,7 @@ from workloads.train.options import RunOptions
 FACTORIES = {
     "digits": "workloads.train.digits:DigitsTask",
     "convnext": "workloads.train.convnext.task:ConvNeXtTask",
+    "gpt": "workloads.train.gpt.task:GPTTask",
 }
 
 
@@ -26,10 +30,15 @@ class Task(Protocol):
     """A model with its data and its loss, created on every rank. `device` is the rank's own."""
 
     data: Source
+    unit: Literal["images", "tokens"] = "images"
+    units: int = 1
+    """What rates count, and how many a sample (a row of a batch) has of it."""
     flops_per_sample: float | None = None
-    """Floating-point operations of one image, forward and backward, from the architecture. None: no MFU."""
+    """Floating-point operations of one sample, forward and backward, from the architecture. None: no MFU."""
     memory_format: torch.memory_format = torch.contiguous_format
-    """Of the images that `loss` receives."""
+    """Of the samples that `loss` receives."""
+    identity: Mapping[str, Any] = MappingProxyType({})
+    """What must be the same on all ranks and over the whole run, besides seed and batch: the text's digest."""
 
     def model(self, device: torch.device) -> nn.Module:
         """Return a new model on the device, in its memory format, not wrapped. The trainer seeds the generators."""
@@ -37,7 +46,8 @@ class Task(Protocol):
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
         """Return what a step calls: the model compiled, and in DistributedDataParallel if there are other ranks.
 
-        DDP must not rebuild its buckets if a resumed run has to end bit for bit like an uninterrupted one.
+        FSDP2 shards the model in place: its state then holds DTensors, each rank's part of one whole tensor. DDP must
+        not rebuild its buckets if a resumed run has to end bit for bit like an uninterrupted one.
         """
         return parallel(model, device)
 
@@ -70,6 +80,15 @@ def parallel(model: nn.Module, device: torch.device, **options: Any) -> nn.Modul
             f" {', '.join(sorted(unknown))}; set ray.image to one with torch 2.13 or newer"
         )
     return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None, **options)
+
+
+def warm_up_and_cosine(step: int, warm_up: int, decay: int | None, least: float = 0.0) -> float:
+    """Return the factor on the learning rate: a linear warm-up, then constant or a half cosine from 1 to `least`."""
+    if step < warm_up:
+        return (step + 1) / warm_up
+    if decay is None:
+        return 1.0
+    return least + (1 - least) * (1 + math.cos(math.pi * min(1.0, (step - warm_up) / decay))) / 2
 
 
 def place() -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from typing import Any
 
@@ -43,6 +44,7 @@ def train(spec: RunOptions, place: Place, driver: float) -> Record:
         folder = place.together(lambda: open_folder(spec, place))
         found = shards.newest(folder, place.gather)
         run = place.together(lambda: Run(spec, place, clock, folder, found))
+        same_data(run, place)
     except WorkloadError as error:
         return Record(error=str(error), code=Exit.ERROR)
     try:
@@ -55,6 +57,19 @@ def train(spec: RunOptions, place: Place, driver: float) -> Record:
         # Other ranks may wait for this one, so it must end as well. The next start reads the journal.
         journal.doom(run.folder, spec.submitted, str(error))
         raise
+
+
+def same_data(run: Run, place: Place) -> None:
+    """Raise WorkloadError, on every rank, if ranks have other data."""
+    identities = place.gather({**run.identity})
+    other = next((rank for rank, identity in enumerate(identities) if identity != identities[0]), None)
+    if other is not None:
+        [name, *_] = [name for name, value in identities[0].items() if identities[other][name] != value]
+        host = place.gather(socket.gethostname())[other]
+        raise WorkloadError(
+            f"rank {other} on {host} has another {name} than rank 0: all nodes must have the same data, and the same"
+            " version of Python for its own reference text"
+        )
 
 
 def open_folder(spec: RunOptions, place: Place) -> Folder:

@@ -100,7 +100,7 @@ def test_the_scaling_efficiency_compares_the_same_work_of_one_worker(tmp_path: P
     file = write(tmp_path / "one.json", one)
     single = asked(compare=file).single
     assert single is not None
-    assert (single.images_per_s, single.file) == (200.0, str(file))
+    assert (single.units_per_s, single.file) == (200.0, str(file))
 
     with pytest.raises(WorkloadError, match="batch was 128 there and is 64 here"):
         asked(compare=file, batch=64)

@@ -13,7 +13,7 @@ from tests.workloads.train.train_ranks import specification
 from tests.workloads.train.training import measured, rank, record
 from workloads.exits import Exit, WorkloadError
 from workloads.results import parse
-from workloads.train import driver, faults, journal, shards, task
+from workloads.train import driver, faults, journal, outcome, shards, task
 from workloads.train.checkpoints import Folder
 from workloads.train.result import Failure
 
@@ -30,7 +30,7 @@ from workloads.train.result import Failure
     ],
 )
 def test_a_record_becomes_an_exit_code(changes: dict[str, Any], least: float | None, code: Exit, says: str) -> None:
-    found, reason = driver.judge(record(measured([rank(0, [0.1] * 10)]), **changes), least)
+    found, reason = outcome.judge(record(measured([rank(0, [0.1] * 10)]), **changes), least)
     assert found == code
     assert says in reason
 
@@ -68,7 +68,7 @@ def test_a_run_starts_once_and_resumes_only_after_its_start(tmp_path: Path) -> N
 
 def test_failures_and_preemptions_are_counted_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = specification(tmp_path, "run")
-    assert driver.survived(spec) == {}
+    assert outcome.survived(spec) == {}
     folder = Folder(str(tmp_path), "run")
     attempt = journal.Attempt(0.0, 10.0, 2, 0, 40.0, 20.0, [journal.Span(0, 10, 20.0, 5.0)], ended="finished")
     journal.write(folder, "attempt", attempt.worker, to_json(attempt))
@@ -77,7 +77,7 @@ def test_failures_and_preemptions_are_counted_apart(tmp_path: Path, capsys: pyte
     drained = RuntimeError("the node was drained")
     vars(drained)["preempted"] = True  # as Ray marks the death of an actor whose node was drained
     failures.after_exception(None, {0: RuntimeError("gone"), 1: drained})
-    found = driver.survived(spec)
+    found = outcome.survived(spec)
     assert found["goodput"].share == pytest.approx(15 / 40)
     assert sum(found["goodput"].parts_s.values()) == pytest.approx(40)
     assert (found["survival"].failures, found["survival"].preemptions) == (1, 1)

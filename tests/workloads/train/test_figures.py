@@ -25,10 +25,10 @@ def test_the_published_baseline_by_hand() -> None:
     """3.63 steps/s of 64 images on each of 16 H200: 232 images/s each, 3,717 in all, 2.16 % of the bf16 peak."""
     ranks = [rank(i, [9.0, 1 / 3.63, 1 / 3.63, 1 / 3.63], gpu="NVIDIA H200") for i in range(16)]
     found = of(ranks, batch=64 * 16, flops_per_sample=92.1e9)
-    assert found.images_per_s == pytest.approx(3717, abs=1)
-    assert found.images_per_s_per_worker == pytest.approx(232.3, abs=0.1)
+    assert found.units_per_s == pytest.approx(3717, abs=1)
+    assert found.units_per_s_per_worker == pytest.approx(232.3, abs=0.1)
     assert found.mfu == pytest.approx(0.0216, abs=0.0001)
-    assert (found.steps, found.warm_up_steps, found.images) == (3, 1, 3 * 1024)
+    assert (found.steps, found.warm_up_steps, found.units) == (3, 1, 3 * 1024)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_no_mfu_where_a_figure_is_missing(gpus: list[str | None], flops: float |
 def test_the_slowest_rank_decides() -> None:
     fast, slow = rank(0, [5.0, 1.0, 1.0, 1.0, 1.0]), rank(1, [4.0, 1.0, 1.5, 3.0, 0.5])
     found = of([fast, slow], batch=12)
-    assert (found.images_per_s, found.images_per_s_per_worker) == (4 * 12 / 6.0, 4.0)
+    assert (found.units_per_s, found.units_per_s_per_worker) == (4 * 12 / 6.0, 4.0)
     # Step by step the slower of the two: 1, 1.5, 3, 1.
     assert found.step_s.model_dump() == {"mean": 1.625, "p50": 1.0, "p95": 3.0, "max": 3.0}
     assert (found.warm_up_s, found.compile_s, found.scaling) == (5.0, 7.0, None)
@@ -74,17 +74,17 @@ RANKS = st.integers(1, 5).flatmap(
 @given(by_rank=RANKS, waited=st.floats(0, 1), single=times)
 def test_what_holds_for_any_run(by_rank: list[list[float]], waited: float, single: float) -> None:
     ranks = [rank(i, steps, wait=[waited * step for step in steps]) for i, steps in enumerate(by_rank)]
-    found = of(ranks, batch=7, single=Single(images_per_s=single, file="one.json"))
+    found = of(ranks, batch=7, single=Single(units_per_s=single, file="one.json"))
     step = found.step_s
     assert step.p50 <= step.p95 <= step.max
     assert step.mean <= step.max * (1 + 1e-9)
     assert found.data_wait == pytest.approx(waited)
-    assert found.images_per_s == pytest.approx(7 * found.steps_per_s)
-    assert found.images_per_s == pytest.approx(found.images_per_s_per_worker * len(by_rank))
+    assert found.units_per_s == pytest.approx(7 * found.steps_per_s)
+    assert found.units_per_s == pytest.approx(found.units_per_s_per_worker * len(by_rank))
     # No step is faster than the slowest rank's, so the steps one by one give no higher rate than the ranks' sums.
-    assert 7 / step.mean <= found.images_per_s * (1 + 1e-9)
+    assert 7 / step.mean <= found.units_per_s * (1 + 1e-9)
     assert found.scaling is not None
-    assert found.scaling.efficiency * len(by_rank) * single == pytest.approx(found.images_per_s)
+    assert found.scaling.efficiency * len(by_rank) * single == pytest.approx(found.units_per_s)
 
 
 @given(count=st.integers(0, 5000), most=st.integers(1, 500))

@@ -14,8 +14,9 @@ from workloads.cli import main
 from workloads.exits import Exit
 from workloads.results import Event
 from workloads.train.figures import communication
+from workloads.train.lines import lines
 from workloads.train.plot import picture
-from workloads.train.report import TrainView, lines, show
+from workloads.train.report import TrainView, show
 from workloads.train.result import Record, Result
 
 H200 = [rank(i, [2.0, 0.5] + [0.1] * 48, gpu="NVIDIA H200", memory=60 * 2**30) for i in range(4)]
@@ -38,17 +39,18 @@ CONSOLE = Console(width=100, force_terminal=False)
 def test_the_schema() -> None:
     """Renaming or removing a field breaks readers, and requires a new number in SCHEMA."""
     written = json.loads(result(RUN).as_json())
-    assert written["schema"] == "rdma-ray/train/3"
+    assert written["schema"] == "rdma-ray/train/4"
     assert sorted(written) == [
         *("accuracy", "backend", "batch", "cluster", "command", "curve", "device", "epoch_steps", "epochs"),
         *("evaluation", "exit_code", "figures", "finished", "goodput", "gradients_equal", "job", "loss", "model"),
         *("parameters", "reason", "resumed_at", "resumed_from", "schema", "seconds", "skipped", "spec", "started"),
-        *("step", "steps", "stopped", "survival", "task", "timeline", "versions", "workers", "world"),
+        *("step", "steps", "stopped", "survival", "task", "timeline", "unit", "units_per_sample", "versions"),
+        *("workers", "world"),
     ]
     assert sorted(written["figures"]) == [
-        *("communication", "compile_s", "data_wait", "flops_per_image", "images", "images_per_s"),
-        *("images_per_s_per_worker", "mfu", "peak_flops", "peak_memory", "scaling", "step_s", "steps"),
-        *("steps_per_s", "stragglers", "warm_up_s", "warm_up_steps"),
+        *("communication", "compile_s", "data_wait", "flops_per_unit", "mfu", "peak_flops", "peak_memory"),
+        *("scaling", "step_s", "steps", "steps_per_s", "stragglers", "units", "units_per_s"),
+        *("units_per_s_per_worker", "warm_up_s", "warm_up_steps"),
     ]
     assert Result.model_validate(written) == result(RUN)
 

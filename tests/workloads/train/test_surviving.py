@@ -146,7 +146,7 @@ def test_a_preemption_and_max_run_leave_a_checkpoint(tmp_path: Path) -> None:
         ({"missing_on": 1}, "rank 1 on .*: no data set at /nowhere"),
         ({"checkpoint_dir": "/proc/nowhere"}, "cannot write to /proc/nowhere/refused"),
         ({"checkpoint_dir": "no/whole/path"}, "neither an absolute path nor a known URI"),
-        ({"global_batch": 1}, "a batch of 1 images has no share for each of 2 workers"),
+        ({"global_batch": 1}, "a batch of 1 has no share for each of 2 workers"),
         ({"steps": None}, "length of the run is unknown: set --steps or --epochs"),
         ({"seed": 1}, "started with seed 0"),
         ({"ema": 0.5}, "must be on or off for the whole run"),

@@ -72,6 +72,6 @@ def peak(gpu: str) -> float | None:
     return next((rate for name, rate in PEAKS.items() if name in words), None)
 
 
-def mfu(images_per_s: float, flops_per_image: float, peak_flops: float) -> float:
-    """Return the model FLOP utilization of one GPU, 0 … 1."""
-    return images_per_s * flops_per_image / peak_flops
+def mfu(per_s: float, flops: float, peak_flops: float) -> float:
+    """Return the model FLOP utilization of one GPU, 0 … 1, at this rate of images or tokens and the FLOP of each."""
+    return per_s * flops / peak_flops

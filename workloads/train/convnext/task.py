@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from workloads.train.data.loader import source
 from workloads.train.data.source import Batch
 from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings
 from workloads.train.place import summed
-from workloads.train.task import Task, parallel, place
+from workloads.train.task import Task, parallel, place, warm_up_and_cosine
 
 
 class ConvNeXtTask(Task):
@@ -106,12 +105,7 @@ class ConvNeXtTask(Task):
 
     def rate(self, step: int) -> float:
         """Return the factor on the learning rate: a linear warm-up, then constant or a half cosine to 0."""
-        warm_up, decay = self.settings.warmup_steps, self.settings.decay_steps
-        if step < warm_up:
-            return (step + 1) / warm_up
-        if decay is None:
-            return 1.0
-        return (1 + math.cos(math.pi * min(1.0, (step - warm_up) / decay))) / 2
+        return warm_up_and_cosine(step, self.settings.warmup_steps, self.settings.decay_steps)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch

@@ -111,8 +111,8 @@ class Order:
             return -(-self.items // self.batch)
         if self.batch > self.items:
             raise WorkloadError(
-                f"a batch of {self.batch} images over all workers: the data set has {self.items}; use a smaller --batch"
-                " or fewer --workers"
+                f"a batch of {self.batch} over all workers: the data has {self.items} samples; use a smaller --batch or"
+                " fewer --workers"
             )
         return self.items // self.batch
 
