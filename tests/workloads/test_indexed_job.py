@@ -7,17 +7,30 @@ with a reason and an exit code, and no pod joins the head of another Job or anot
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
 from infra.local import processes
+from tests.workloads.conftest import ROOT
 from tests.workloads.indexed_job import Job, Pod, until
+from tests.workloads.train.gpt_reference import (
+    FIRST,
+    RESUMED,
+    assert_reference,
+    losses,
+    more,
+    request,
+    start,
+    train,
+)
 
 COUNT = """
 import json, os, sys, ray
@@ -169,3 +182,25 @@ def test_torchrun_runs_on_every_pod(make_job: MakeJob, root: Path) -> None:
     job.entrypoint = f"torchrun --nproc-per-node=1 {job.entrypoint.removeprefix('python ')}"
     ended([job.start(index, everywhere=True) for index in (0, 1)], 0, 0)
     assert [(root / f"result.{rank}").read_text() for rank in (0, 1)] == ["3.0 of 2"] * 2
+
+
+def test_language_model_has_the_losses_of_other_launches_and_continues_theirs(make_job: MakeJob, root: Path) -> None:
+    """Two pods start a run, which one process continues; one pod continues a run of three processes."""
+    (root / "scripts").mkdir()
+    (root / "scripts" / "workloads").symlink_to(ROOT / "workloads")  # as the image has it on its PYTHONPATH
+    expected = losses(train(request(root, "whole", 2), 2))
+    train(request(root, "local", 3, steps=FIRST), 3)
+
+    def result(words: list[str], pods: int) -> dict[str, Any]:
+        job = make_job(f"gpt-{pods}", pods, "")
+        file = root / f"gpt-{pods}.json"
+        command = ["torchrun", "--nproc-per-node=1", "-m", "workloads.train", "gpt", *words, "--json", str(file)]
+        job.entrypoint = shlex.join(command)
+        ended([job.start(index, everywhere=True) for index in range(pods)], *[0] * pods)
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
+    assert_reference(result(start(root, "job"), 2), expected, world=2)
+    assert_reference(result(more(root, "local"), 1), expected, world=1)
+    for (step, loss), (_, right) in zip(losses(train(request(root, "job", 1), 1)), expected, strict=True):
+        assert loss == pytest.approx(right, rel=RESUMED), step

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -33,8 +34,6 @@ from workloads.train.request import Launched, Nodes, resolve, resolve_convnext, 
 from workloads.train.result import Result
 from workloads.train.trainer import train
 
-IGNORED = ("wait", "max_failures")
-"""Options of Ray Train's start and restarts."""
 QUIET_S = 10.0
 """Seconds between lines with the loss."""
 
@@ -71,7 +70,7 @@ def run(asked: RunOptions, json_file: str | None, complete: Callable[[Launched],
     place = in_torchrun()
     try:
         # One name and one time for all ranks.
-        spec = place.together(lambda: requested(asked, complete, place, began))
+        spec = place.together(lambda: requested(asked, complete, place))
         spec = place.gather(spec.model_copy(update={"submitted": began}))[0]
         with handled(printer(place.rank)):
             result = outcome(spec, place, began)
@@ -82,11 +81,12 @@ def run(asked: RunOptions, json_file: str | None, complete: Callable[[Launched],
     return result.exit_code
 
 
-def requested(asked: RunOptions, complete: Callable[[Launched], RunOptions], place: Place, began: float) -> RunOptions:
+def requested(asked: RunOptions, complete: Callable[[Launched], RunOptions], place: Place) -> RunOptions:
     """Return the completed request. WorkloadError names the option that does not fit."""
-    del began
     if asked.workers not in (0, place.world):
         raise WorkloadError(f"--workers {asked.workers}: torchrun has started {place.world} ranks; leave it out")
+    if isinstance(asked, ConvNeXtOptions) and asked.data == "ray":
+        raise WorkloadError("--data ray: torchrun has no Ray to read with; use --data imagefolder")
     gpus = place.world if place.device.type == "cuda" else 0
     return complete(Launched(Nodes(slots_per_node=place.world, gpus_per_node=gpus)))
 
@@ -131,8 +131,6 @@ def show(result: Result, json_file: str | None) -> None:
     if json_file == "-":
         print(result.as_json())
     elif json_file:
-        from pathlib import Path
-
         write_file(Path(json_file), result.as_json() + "\n")
 
 

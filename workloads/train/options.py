@@ -245,10 +245,12 @@ class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
 class GPTSettings(BaseModel, frozen=True, extra="forbid"):
     """What a worker computes in a step. The defaults are those without GPUs."""
 
-    size: Literal["tiny", "small", "medium", "large", "xl"] = Field(
-        "tiny", description="0.1, 85, 303, 680 or 1,208 million parameters; small by default on GPUs."
+    size: Annotated[Literal["tiny", "small", "medium", "large", "xl"], option(show_default=False)] = Field(
+        "tiny", description="0.1, 85, 303, 680 or 1,208 million parameters. [default: small; tiny without GPUs]"
     )
-    batch: int = Field(8, ge=1, description="Sequences of each worker in a step; 16 by default on GPUs.")
+    batch: Annotated[int, option(show_default=False)] = Field(
+        8, ge=1, description="Sequences of each worker in a step. [default: 16; 8 without GPUs]"
+    )
     context: Hidden[int | None] = Field(None, ge=1, description="Tokens of a sequence, instead of the size's.")
     data_path: Annotated[str | None, option(metavar="PATH")] = Field(
         None, description="Text file, or folder of files, on every node. [default: Python's own reference, 0.5 MB]"
@@ -256,8 +258,10 @@ class GPTSettings(BaseModel, frozen=True, extra="forbid"):
     parallel: Literal["ddp", "fsdp"] = Field(
         "ddp", description="Every worker has the whole model (ddp), or a shard of it (fsdp)."
     )
-    precision: Literal["fp32", "bf16"] = Field(
-        "fp32", description="Type of matrix products; parameters and sums of gradients stay fp32. bf16 on GPUs."
+    precision: Annotated[Literal["fp32", "bf16"], option(show_default=False)] = Field(
+        "fp32",
+        description="Type of matrix products; parameters and their gradients' sums are fp32."
+        " [default: bf16; fp32 without GPUs]",
     )
     checkpoint_activations: Hidden[bool] = Field(
         False, description="Keep only each block's input, and compute the block again in the backward pass."

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
 from workloads.exits import WorkloadError
 from workloads.rendezvous import connect, open_store, own_address, select_interface
@@ -153,13 +154,17 @@ def in_torchrun() -> Place:
         # Sends nothing: the address from which this node reaches the first one.
         probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
         select_interface(probe.getsockname()[0])
+    store, rank, world = next(dist.rendezvous("env://", timeout=timedelta(seconds=PATIENCE_S)))
+    # torchrun's own store outlives the ranks of a failed attempt, whose keys would mislead those of the next one
+    # (torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py, 2.15).
+    own = PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     # One GPU of a rank's own, as Slurm gives it, is number 0.
-    device = _join(local % gpus if gpus else None)
-    return Place(rank=dist.get_rank(), world=dist.get_world_size(), device=device)
+    device = _join(local % gpus if gpus else None, store=own, rank=rank, world_size=world)
+    return Place(rank=rank, world=world, device=device)
 
 
 def _join(gpu: int | None, **rendezvous: Any) -> torch.device:
-    """Initialize the process group, by default from torchrun's variables, and return this rank's device."""
+    """Initialize the process group, and return this rank's device."""
     device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
     if gpu is not None:
         torch.cuda.set_device(device)

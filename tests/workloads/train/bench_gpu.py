@@ -40,7 +40,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 from workloads.results import percentile
 from workloads.train.convnext import flops
 from workloads.train.convnext.flops import SIZES
-from workloads.train.options import ConvNeXtOptions
+from workloads.train.options import ConvNeXtOptions, RunOptions
 from workloads.train.place import Place
 from workloads.train.run import Run
 from workloads.train.shards import Found
@@ -74,8 +74,13 @@ def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Steps, Rep
     now = time.time()
     # As workloads/train/request.py completes them.
     decided = {"name": f"run-{time.time_ns()}", "checkpoint_dir": bench.storage, "global_batch": bench.batch}
-    options = options.model_copy(update={**decided, "workers": 1, "submitted": now})
-    place, clock = Place(0, 1, torch.device(bench.device)), Clock(submitted=now, driver=now, worker=now)
+    return steps_of(options.model_copy(update={**decided, "workers": 1, "submitted": now}), bench.device)
+
+
+def steps_of(options: RunOptions, device: str) -> tuple[Steps, Report]:
+    """Return steps of the trainer with one worker and this complete request, and the report of its task."""
+    now = time.time()
+    place, clock = Place(0, 1, torch.device(device)), Clock(submitted=now, driver=now, worker=now)
     run = Run(options, place, clock, open_folder(options, place), Found())
     run.build()
     trained = run.train()
