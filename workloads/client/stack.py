@@ -125,6 +125,8 @@ def unanswered(outputs: Outputs) -> str:
     """Return a hint for when Ray's address does not answer."""
     if forwarded(outputs, outputs.ray.jobs, DASHBOARD_PORT):
         return "kubectl reaches the head's pod, in which Ray does not answer: it is starting, or see `rdma-ray doctor`"
+    if outputs.target == "slurm":
+        return f"Does {outputs.ray.cluster} of Slurm run, and does this host reach its nodes? See `squeue --me`"
     if outputs.ray.mode not in KINDS:
         return f"Is the cluster {outputs.ray.cluster!r} up? See `make up`"
     kind, page, why = KINDS[outputs.ray.mode]

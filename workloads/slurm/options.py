@@ -1,4 +1,4 @@
-"""Options of `rdma-ray slurm run`: the request for an allocation with a Ray cluster on it. Imports neither ray nor infra."""
+"""Options of `rdma-ray slurm run`: the request for an allocation with a Ray cluster. Imports neither ray nor infra."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Word = Annotated[str, Field(pattern=r"^[\w.,:+=@%&|*\[\]()/-]+$")]
 class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
     """One allocation of Slurm, and the Ray cluster on it."""
 
-    nodes: int = Field(2, ge=1, description="Nodes of the allocation, with a Ray node on each.")
+    nodes: Annotated[int, option("-N")] = Field(2, ge=1, description="Nodes, with a Ray node on each.")
     cpus_per_node: int | None = Field(
         None, ge=1, description="CPUs of each node. [default: all with --exclusive, else the partition's]"
     )

@@ -1,0 +1,158 @@
+"""`rdma-ray slurm`: a Ray cluster on an allocation of Slurm."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App
+
+from infra.terminal import printable
+from workloads.exits import Exit, WorkloadError
+from workloads.options import Flat, option
+from workloads.slurm import queue
+from workloads.slurm.options import SlurmOptions
+from workloads.slurm.script import script
+
+POLL_S, LOG_POLL_S = 2.0, 0.5  # slurmctld serves all users; the log is a file
+LAST_LINES_S = 3.0  # until a shared file system shows what the job wrote at its end
+
+slurm = App(name="slurm", help="Run a Ray cluster on an allocation of Slurm.")
+
+Detach = Annotated[bool, option(help="Print the job's ID, and do not follow it.")]
+DryRun = Annotated[bool, option(help="Print the sbatch file, and submit nothing.")]
+
+
+@slurm.command
+def run(
+    *command: Annotated[str, option(help="Program and arguments, after `--`.", show=True)],
+    options: Flat[SlurmOptions] = SlurmOptions(),
+    detach: Detach = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Start a Ray cluster on an allocation, and run a command on it.
+
+    The command runs on the first node when all nodes have joined, and the cluster
+    ends with it. Without a command, the cluster is up until --time or `scancel`, and
+    the path of its outputs is printed, for --outputs and RDMA_RAY_OUTPUTS. Ctrl-C
+    leaves the job running.
+
+    Example: rdma-ray slurm run --nodes 2 --time 30 -- rdma-ray bench nccl
+    Exit codes: that of the command; 1 also if it did not start or the job failed,
+    130 if it was canceled.
+    """
+    check(command, options)
+    text = script(options, command)
+    if dry_run:
+        print(text, end="")
+        return Exit.OK
+    storage = Path(options.storage).absolute()
+    try:
+        storage.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkloadError(
+            f"--storage {options.storage}: {error.strerror}: name a folder that all nodes share"
+        ) from None
+    job_id = queue.submit(text)
+    say(f"job {job_id}: {options.nodes} nodes; `rdma-ray slurm attach {job_id}` follows it, `scancel {job_id}` ends it")
+    if detach:
+        print(job_id)
+        return Exit.OK
+    return follow(job_id, None if command else storage / f"job-{job_id}" / "outputs.json")
+
+
+@slurm.command
+def attach(job_id: Annotated[str, option(help="ID of the job: see `squeue --me`.", metavar="ID")], /) -> int:
+    """Follow a job of `slurm run` from its first line to its end.
+
+    Ctrl-C leaves the job running.
+
+    Example: rdma-ray slurm attach 4711
+    Exit codes: that of the command; 1 also if the job failed, 130 if it was canceled.
+    """
+    return follow(queue.check_id(job_id), None)
+
+
+def check(command: tuple[str, ...], options: SlurmOptions) -> None:
+    """Raise WorkloadError for what no script can have."""
+    if command and not command[0]:
+        raise WorkloadError("COMMAND is empty: write a program after `--`, or leave the `--` out")
+    for word in command:
+        if not word.isprintable() and set(word) - {"\n", "\t"} and "\0" in word:
+            raise WorkloadError(f"COMMAND: {word!a} contains a NUL byte, which no program's argument can")
+    image = options.image or ""
+    if image.endswith((".tar", ".tar.gz", ".tgz")) and not Path(image).is_file():
+        raise WorkloadError(f"--image {image}: no such file: write it by `docker save NAME:TAG | gzip`")
+
+
+def follow(job_id: str, outputs: Path | None) -> int:
+    """Show a job's state until it runs, then its output until it ends, and return the exit code.
+
+    Args:
+        outputs: File to wait for: returns, and leaves the job running, as soon as it exists.
+    """
+    try:
+        shown, lines, asked = "", None, 0.0
+        while True:
+            if time.monotonic() - asked >= POLL_S:
+                job, asked = queue.job(job_id), time.monotonic()
+                if job.words != shown and not job.over:
+                    say(f"job {job_id} {(shown := job.words)}")
+                lines = lines or Lines(job.log)
+            assert lines is not None
+            for line in lines.new():
+                print(printable(line), flush=True)
+            if job.over:
+                return _ended(job, lines)
+            if outputs is not None and outputs.exists():
+                say(f"the cluster is up: export RDMA_RAY_OUTPUTS={outputs}\n`scancel {job_id}` ends it")
+                print(outputs)
+                return Exit.OK
+            time.sleep(LOG_POLL_S)
+    except KeyboardInterrupt:
+        say(f"job {job_id} is still there: rdma-ray slurm attach {job_id} follows it, scancel {job_id} ends it")
+        raise
+
+
+def _ended(job: queue.Job, lines: Lines) -> int:
+    deadline = time.monotonic() + LAST_LINES_S
+    while not (found := [*lines.new()]) and not lines.read and time.monotonic() < deadline:
+        time.sleep(LOG_POLL_S)
+    for line in [*found, *lines.rest()]:
+        print(printable(line), flush=True)
+    say(f"job {job.id} {job.words}")
+    if not lines.read and job.state == "FAILED":
+        say(f"it wrote no output to {job.log}: can the nodes write there?")
+    return job.exit_code
+
+
+class Lines:
+    """Lines of a growing file, which need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.read = 0
+        self._pending = b""
+
+    def new(self) -> Iterator[str]:
+        """Yield the lines that have been completed since the last call."""
+        with suppress(OSError), self.path.open("rb") as file:
+            file.seek(self.read)
+            data = file.read()
+            self.read += len(data)
+            *lines, self._pending = (self._pending + data).split(b"\n")
+            for line in lines:
+                yield line.decode(errors="replace")
+
+    def rest(self) -> Iterator[str]:
+        """Yield the last line, if it has no end."""
+        if self._pending:
+            yield self._pending.decode(errors="replace")
+
+
+def say(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)

@@ -1,0 +1,96 @@
+"""Ray's head on the first node: its ports, who has joined, and the outputs that describe the cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from workloads.slurm.facts import drivers, free_port
+
+ANSWER_S = 10.0
+
+
+class Cluster:
+    """Head on free ports of an address.
+
+    Args:
+        nodes: Address by name of each node.
+    """
+
+    def __init__(self, address: str, token: str, nodes: Mapping[str, str]) -> None:
+        self._token, self._nodes = token, nodes
+        gcs, dashboard, client = (free_port() for _ in range(3))
+        self.gcs = f"{address}:{gcs}"
+        self.jobs = f"http://{address}:{dashboard}"
+        self.client = f"ray://{address}:{client}"
+        self.arguments = ["--head", f"--port={gcs}", f"--dashboard-host={address}", f"--dashboard-port={dashboard}"]
+        self.arguments.append(f"--ray-client-server-port={client}")
+        # Their defaults are fixed ports.
+        self.variables = {name: str(free_port()) for name in ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")}
+
+    def alive(self) -> set[str]:
+        """Return the names of the nodes that Ray reports as alive; none while it does not answer."""
+        return {row["node_name"] for row in self._rows()}
+
+    def outputs(self, folder: Path) -> dict[str, Any]:
+        """Return the outputs of `infra/outputs.py`, with the resources that Ray has on the smallest node."""
+        smallest = {
+            kind: min(int(row["resources_total"].get(kind, 0)) for row in self._rows()) for kind in ("CPU", "GPU")
+        }
+        return {
+            "target": "slurm",
+            "nodes": {
+                "min": len(self._nodes),
+                "max": len(self._nodes),
+                "gpusPerNode": smallest["GPU"],
+                "cpusPerNode": smallest["CPU"],
+            },
+            "fabric": {
+                "transport": "efa" if "efa" in drivers() else "socket",
+                "nics": None,
+                "gbpsPerNic": None,
+                "floors": [],
+            },
+            "ray": {
+                "cluster": folder.name,
+                "mode": "cluster",
+                "version": ray.__version__,
+                "dashboard": self.jobs,
+                "jobs": self.jobs,
+                "client": self.client,
+                "token": self._token,
+            },
+            "storage": {"path": str(folder.parent)},
+        }
+
+    def _rows(self) -> list[dict[str, Any]]:
+        request = urllib.request.Request(
+            f"{self.jobs}/api/v0/nodes?detail=1&limit=10000", headers={"Authorization": f"Bearer {self._token}"}
+        )
+        # Not by a proxy of the user's environment.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=ANSWER_S) as answer:
+                rows = json.load(answer)["data"]["result"]["result"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        return [row for row in rows if row["state"] == "ALIVE"]
+
+
+def entry_environment(outputs: Mapping[str, Any], gcs: str, place: Path) -> dict[str, str]:
+    """Return the variables of the command on the first node: the cluster, without its token, and `rdma-ray`."""
+    program = place / "bin" / "rdma-ray"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m workloads.cli "$@"\n')
+    program.chmod(0o700)
+    described = {**outputs, "ray": {**outputs["ray"], "token": ""}}
+    path = os.pathsep.join([str(program.parent), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {"RDMA_RAY_STACK": json.dumps(described), "RAY_ADDRESS": gcs, "PATH": path}

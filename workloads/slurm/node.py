@@ -1,0 +1,266 @@
+"""One node of the cluster on an allocation of Slurm: starts Ray there, watches it, and leaves nothing of it behind.
+
+    python -m workloads.slurm.node FOLDER WAIT_S [COMMAND …]
+
+`job.sh` runs it on each node. FOLDER is the job's, which all nodes see: `token`, `nodes` (a name and an address in each
+line), and what the first node adds: `head.json`, and `outputs.json` once all nodes have joined. The first node
+(SLURM_PROCID 0) is Ray's head, a worker as well, and runs COMMAND.
+
+Not by `ray symmetric-run` (docs/slurm.md): it accepts no Ray of anybody else on its nodes, ends every Ray of the user,
+counts dead nodes, and exits with 0 when Ray does not start (ray: scripts/symmetric_run.py, 2.60, read 2026-11).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from workloads.launch.guard import PRCTL, SUBREAPER, descendants, die_with_parent
+from workloads.rendezvous import select_interface
+from workloads.slurm import facts, head
+from workloads.slurm.members import Link, Members
+
+TEMPORARY = "/tmp"  # not TMPDIR: Ray's sockets are below, and the path of a socket has 107 bytes
+POLL_S = 0.2
+GRACE_S = 10.0
+"""Seconds between SIGTERM and SIGKILL for the command. Slurm gives a job 30 by default (KillWait)."""
+ATTEMPTS = 3
+LINES = 20  # of Ray's log to show
+
+
+class Stop(Exception):  # noqa: N818
+    """The end of this node: its exit code, and the reason for the job's log."""
+
+    def __init__(self, code: int, reason: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Node:
+    """This node. `run` returns its exit code.
+
+    Args:
+        folder: The job's folder.
+        place: Folder of this node, for Ray's sockets and logs.
+    """
+
+    def __init__(self, folder: Path, place: Path, wait_s: float) -> None:
+        self.folder, self.place, self.deadline = folder, place, time.monotonic() + wait_s
+        self.wait_s = wait_s
+        self.name = os.environ["SLURMD_NODENAME"]
+        self.nodes = dict(line.split() for line in (folder / "nodes").read_text().splitlines())
+        self.address = facts.resolve(self.nodes[self.name])
+        self.token = (folder / "token").read_text()
+        self.environment = facts.environment(os.environ, folder, place)
+        select_interface(self.address, self.environment)
+        self.signal = 0
+        self.ray: subprocess.Popen[bytes] | None = None
+
+    def run(self, command: Sequence[str]) -> int:
+        """Be the head or a worker until the end of the cluster."""
+        for warning in facts.warnings():
+            say(f"{self.name}: {warning}")
+        try:
+            if os.environ.get("SLURM_PROCID") == "0":
+                self._head(command)
+            else:
+                self._worker()
+        except Stop as stop:
+            if str(stop):
+                say(str(stop))
+            return stop.code
+        return 0
+
+    def _head(self, command: Sequence[str]) -> None:
+        with Members(self.address, self.token) as members:
+            cluster = self._start_head()
+            write(self.folder / "head.json", {"gcs": cluster.gcs, "members": members.port, "address": self.address})
+            joined = members.seen
+            while missing := sorted(set(self.nodes) - cluster.alive()):
+                self._check(members)
+                if time.monotonic() > self.deadline:
+                    why = [
+                        f"{name} ({'its Ray does not join' if name in joined else 'not started'})" for name in missing
+                    ]
+                    raise Stop(1, f"not all nodes joined within {self.wait_s:g} s: missing {', '.join(why)}")
+                time.sleep(POLL_S)
+            described = cluster.outputs(self.folder)
+            write(self.folder / "outputs.json", described)
+            say(f"Ray runs on {len(self.nodes)} nodes: {', '.join(self.nodes)}; outputs {self.folder / 'outputs.json'}")
+            process = None
+            if command:
+                environment = self.environment | head.entry_environment(described, cluster.gcs, self.place)
+                with _own_words(command[0]):
+                    process = subprocess.Popen(command, env=environment, start_new_session=True)
+            try:
+                while process is None or process.poll() is None:
+                    self._check(members)
+                    time.sleep(POLL_S)
+            finally:
+                if process is not None:
+                    end(process)
+            code = process.returncode
+            raise Stop(code if code >= 0 else 128 - code)
+
+    def _worker(self) -> None:
+        found = self.folder / "head.json"
+        while not found.exists():
+            self._check(None)
+            if time.monotonic() > self.deadline:
+                raise Stop(1, f"{self.name}: the head did not start within {self.wait_s:g} s")
+            time.sleep(POLL_S)
+        cluster = json.loads(found.read_text())
+        with Link(cluster["address"], cluster["members"], self.name, self.token) as link:
+            self._start_ray([f"--address={cluster['gcs']}"])
+            while not link.closed(POLL_S):
+                self._check(None)
+
+    def _start_head(self) -> head.Cluster:
+        """Start Ray's head. Another job may take a port between the moment it is found free and Ray's start."""
+        for attempt in range(1, ATTEMPTS + 1):
+            cluster = head.Cluster(self.address, self.token, self.nodes)
+            self.environment |= cluster.variables
+            self._start_ray(cluster.arguments)
+            while self.name not in cluster.alive():
+                try:
+                    self._check(None)
+                except Stop:
+                    if attempt == ATTEMPTS or self.signal:
+                        raise
+                    break
+                if time.monotonic() > self.deadline:
+                    raise Stop(1, f"Ray's head on {self.name} does not answer after {self.wait_s:g} s:\n{self._tail()}")
+                time.sleep(POLL_S)
+            else:
+                return cluster
+            kill_descendants()
+        raise AssertionError
+
+    def _start_ray(self, arguments: Sequence[str]) -> None:
+        # `-m ray.scripts.scripts` instead of `ray`: the first line of a script has another path in a container.
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={self.name}"]
+        command += [f"--temp-dir={self.place / 'ray'}", f"--node-ip-address={self.address}", "--disable-usage-stats"]
+        # By default the workers' ports are a fixed range, which another Ray on this node would share.
+        command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={facts.free_port()}"]
+        command += [*facts.resources(os.environ), *arguments]
+        with (self.place / "ray.log").open("wb") as log:
+            self.ray = subprocess.Popen(
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.place,
+                preexec_fn=die_with_parent,
+            )  # fmt: skip
+
+    def _check(self, members: Members | None) -> None:
+        """Raise Stop at a signal, when this node's Ray has ended, and when another node is lost or did not start."""
+        if self.signal:
+            raise Stop(128 + self.signal)
+        if self.ray is not None and self.ray.poll() is not None:
+            raise Stop(1, f"node {self.name}: its Ray ended with status {self.ray.returncode}:\n{self._tail()}")
+        if members is not None and (lost := members.lost()):
+            raise Stop(1, f"node {lost} is lost: its process ended, or it does not answer")
+        for failed in self.folder.glob("failed-*"):
+            name = failed.name.removeprefix("failed-")
+            raise Stop(1, f"node {name} failed with status {failed.read_text().strip()}: its message is above")
+
+    def _tail(self) -> str:
+        return "\n".join((self.place / "ray.log").read_text(errors="replace").splitlines()[-LINES:])
+
+
+@contextlib.contextmanager
+def own_place(job: str) -> Iterator[Path]:
+    """Create this node's folder, and remove it at the end, after all processes of the node.
+
+    Also remove folders of earlier jobs whose process was killed: nothing holds their lock.
+    """
+    prefix = f"rdma-ray-slurm-{os.getuid()}-"
+    for left in Path(TEMPORARY).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), (left / "lock").open("rb") as lock:
+            if left.stat().st_uid == os.getuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+    place = Path(tempfile.mkdtemp(prefix=f"{prefix}{job}-", dir=TEMPORARY))
+    try:
+        with (place / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield place
+    finally:
+        kill_descendants()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def kill_descendants() -> None:
+    """Kill all descendants, orphans included, and wait for their end."""
+    deadline = time.monotonic() + GRACE_S
+    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.02)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM to a command's process group, and SIGKILL after the grace."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+            return
+
+
+@contextlib.contextmanager
+def _own_words(program: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise Stop(127, f"COMMAND: there is no program {program!r} on the first node") from None
+    except PermissionError:
+        raise Stop(126, f"COMMAND: {program!r} cannot be executed on the first node") from None
+
+
+def write(path: Path, document: object) -> None:
+    """Write a file that another node sees complete or not at all; only the user can read it."""
+    draft = path.with_name(f".{path.name}")
+    draft.touch(mode=0o600)
+    draft.write_text(json.dumps(document))
+    draft.rename(path)
+
+
+def say(text: str) -> None:
+    print(f"rdma-ray: {text}", flush=True)
+
+
+def main(folder: str, wait_s: str, *command: str) -> int:
+    """Run this node to its end, and return its exit code."""
+    noted: list[int] = []
+    nodes: list[Node] = []
+
+    def note(number: int, _frame: object) -> None:
+        noted.append(number)
+        for node in nodes:
+            node.signal = number
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, note)
+    PRCTL(SUBREAPER, 1, 0, 0, 0)
+    os.umask(0o077)
+    with own_place(os.environ["SLURM_JOB_ID"]) as place:
+        nodes.append(node := Node(Path(folder), place, float(wait_s)))
+        node.signal = noted[0] if noted else 0
+        return node.run(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
