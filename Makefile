@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods kubernetes test-matrix simulate-hunt bench-gpu changes mutations facts golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes mutations facts golden check format schema lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-kubernetes: setup-dev ## run the tests on a real API server, scheduler, Kub
 
 test-pods: setup-dev ## run the tests of real Ray in real pods, on this machine (Linux, root; 10 minutes) or the cluster of KUBECONFIG
 	@$(VENV) -m tools.run_tests pods $(PYTEST)
+
+test-slurm: setup-dev ## run the tests of Ray on a real Slurm with three nodes, on this machine (Linux, root; 5 minutes)
+	@$(VENV) -m tools.run_tests slurm $(PYTEST)
 
 kubernetes: setup-dev ## run a real Kubernetes with KubeRay on this machine until Ctrl-C (Linux, root); ARGS="--nodes 1 --kueue"
 	@$(VENV) -m tools.kubernetes.standing $(ARGS)

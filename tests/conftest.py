@@ -21,7 +21,7 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 # Their nodes and pods have addresses of bridges that the tier creates, or of the cluster in $KUBECONFIG.
-_OWN_NETWORKS = ("kubernetes", "pods")
+_OWN_NETWORKS = ("kubernetes", "pods", "slurm")
 
 
 @pytest.hookimpl(wrapper=True)

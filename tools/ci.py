@@ -2,8 +2,8 @@
 
     python3 -m tools.ci
 
-Programs for later parts are built in the background. Real pods are skipped, with the reason, if this machine
-cannot run them or too little time is left. Standard library only, until `make up` has created `.venv`.
+Programs for later parts are built in the background. Real Slurm and real pods are skipped, with the reason, if this
+machine cannot run them or too little time is left. Standard library only, until `make up` has created `.venv`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.kubernetes import builds
-from tools.kubernetes.containers import PACKAGES, Missing, found
+from tools.kubernetes import builds, containers
+from tools.kubernetes.containers import Missing
 from tools.process import INTERRUPTED, Child, note_signals, wait_for
+from tools.slurm import programs
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
@@ -29,15 +30,15 @@ PODS_S = 20 * 60.0
 _GRACE_S = 60.0
 _REPEATED_LINES = 40
 
-PODS = "make test-pods"
+PODS, SLURM = "make test-pods", "make test-slurm"
 # Without etcd, which is a Python package of `.venv`.
 _PROGRAMS = ["python3", "-m", "tools.kubernetes.builds", *builds.PROGRAMS[1:]]
 _IMAGE = [PYTHON, "-c", "from tools.kubernetes import images; images.store()"]
-_PROBE = [PYTHON, "-m", "tools.kubernetes.node_probe"]
+_PROBES = {PODS: [PYTHON, "-m", "tools.kubernetes.node_probe"], SLURM: [PYTHON, "-m", "tools.slurm.cluster"]}
 # --no-remove keeps another vendor's containerd.
 _INSTALL = (
     "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && "
-    f"apt-get install -y -qq --no-install-recommends --no-remove -o DPkg::Lock::Timeout=60 {PACKAGES}"
+    "apt-get install -y -qq --no-install-recommends --no-remove -o DPkg::Lock::Timeout=60 {packages}"
 )
 
 
@@ -130,19 +131,21 @@ class Run:
 
 
 def install_packages(run: Run) -> None:
-    """Install the Debian packages that real pods need, where this is root on Debian or Ubuntu."""
-    try:
-        found()
-    except Missing:
-        if os.geteuid() == 0 and shutil.which("apt-get"):
-            run.wait(run.begin("packages for pods", ["timeout", "300", "sh", "-c", _INSTALL]))
+    """Install the Debian packages that real pods and Slurm need, where this is root on Debian or Ubuntu."""
+    for tier, needs in ((PODS, containers), (SLURM, programs)):
+        try:
+            needs.found()
+        except Missing:
+            if os.geteuid() == 0 and shutil.which("apt-get"):
+                command = ["timeout", "300", "sh", "-c", _INSTALL.format(packages=needs.PACKAGES)]
+                run.wait(run.begin(f"packages for {tier}", command))
 
 
-def not_ready() -> str:
-    """Return why this machine cannot run real pods, or an empty string."""
+def not_ready(tier: str) -> str:
+    """Return why this machine cannot run a tier, or an empty string."""
     if not Path(PYTHON).exists():
         return "there is no Python environment"
-    probe = subprocess.run(_PROBE, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    probe = subprocess.run(_PROBES[tier], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if probe.returncode == 0:
         return ""
     # The last line: a traceback ends with the reason.
@@ -162,11 +165,15 @@ def main() -> int:
     for name in ("make up", "make down", "make check"):
         run.do(name)
     install_packages(run)
-    reason = not_ready()
+    reason = not_ready(PODS)
     if not reason:
         background.append(run.begin("image for pods", _IMAGE))
     for name in ("make test", "make test-kubernetes"):
         run.do(name)
+    if without := not_ready(SLURM):
+        run.leave_out(SLURM, without)
+    else:
+        run.do(SLURM)
     if not reason:
         run.wait(*background)
     if reason := reason or too_late(run.left_s):

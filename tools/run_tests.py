@@ -1,9 +1,10 @@
-"""Run a tier of tests: `make test`, `make test-kubernetes` and `make test-pods`.
+"""Run a tier of tests: `make test`, `make test-kubernetes`, `make test-pods` and `make test-slurm`.
 
     python -m tools.run_tests                        # make test: three pytest processes in parallel
     python -m tools.run_tests tests/unit -x          # pytest with these arguments
     python -m tools.run_tests kubernetes [-k word]   # build what the tier needs, then pytest tests/kubernetes
     python -m tools.run_tests pods [-k word]         # check that this machine can run pods, then pytest tests/pods
+    python -m tools.run_tests slurm [-k word]        # check that this machine can run Slurm, then pytest tests/slurm
 
 A tier that cannot run on this machine exits with `NOT_READY` and the reason. `make test` uses processes, not
 pytest's workers, which have only seconds to stop: a Ray cluster takes longer.
@@ -21,6 +22,7 @@ from tools.kubernetes import builds
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_probe import NOT_READY, ready_to_run
 from tools.process import INTERRUPTED, Child, note_signals, wait_for
+from tools.slurm import cluster as slurm
 
 # Split so that no session fixture runs twice, and so that all parts take about as long.
 # tests/workloads/conftest.py sets the mark `ray`.
@@ -30,7 +32,7 @@ PARTS = {
     "rehearsal": ("tests/rehearsal", *(f"--ignore={file}" for file in _LOCAL)),
     "the rest": (*_LOCAL, "tests/unit", "tests/components", "tests/workloads", "-m", "not ray"),
 }
-KUBERNETES, PODS = "tests/kubernetes", "tests/pods"
+KUBERNETES, PODS, SLURM = "tests/kubernetes", "tests/pods", "tests/slurm"
 PROGRAMS = [name for name in builds.PROGRAMS if name not in ("kubelet", "kube-proxy", "coredns")]
 """Programs that tests/kubernetes needs: not those of real nodes."""
 
@@ -98,6 +100,8 @@ def require(tier: str) -> None:
     try:
         if tier == KUBERNETES:
             builds.programs(*PROGRAMS, say=lambda text: print(f"  {text}", flush=True))
+        elif tier == SLURM:
+            slurm.ready_to_run()
         elif not os.environ.get("KUBECONFIG"):
             ready_to_run()
     except (builds.BuildError, Missing) as problem:
@@ -114,7 +118,7 @@ def main(arguments: list[str]) -> int:
         options = ["--no-header", "-p", "no:cacheprovider", f"--color={'yes' if sys.stdout.isatty() else 'no'}"]
         commands = {name: [*_PYTEST, *options, *chosen] for name, chosen in PARTS.items()}
         return run({name: command if name == "ray" else [*_LATER, *command] for name, command in commands.items()})
-    if (tier := f"tests/{arguments[0]}") in (KUBERNETES, PODS):
+    if (tier := f"tests/{arguments[0]}") in (KUBERNETES, PODS, SLURM):
         require(tier)
         chosen = arguments[1:]
         named = any(argument.startswith("tests/") for argument in chosen)

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +23,10 @@ from pathlib import Path
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_machine import Machine, bind, identity_of
 from tools.kubernetes.node_network import Network
-from tools.process import plain_environment
+from tools.kubernetes.node_probe import NOT_READY
+from tools.process import ProgramEnded, plain_environment
+from tools.slurm import programs
 
-PACKAGES = "slurm-wlm munge iproute2"
-_PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "ip", "unshare", "nsenter", "setpriv")
-_SEARCHED = f"/usr/sbin:/sbin:{os.environ.get('PATH', os.defpath)}"
 _READY_S = 60.0
 FIRST_UID = 60_001
 
@@ -59,16 +59,6 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=60 DefaultTime=10 OverSubscribe
 """
 
 
-def ready_to_run() -> None:
-    """Raise Missing, with the requirements, if no Slurm can run here."""
-    needs = f"A real Slurm needs root on Linux and `apt-get install -y {PACKAGES}` (Debian, Ubuntu)"
-    if sys.platform != "linux" or os.geteuid() != 0:
-        raise Missing(f"{needs}: this is not root on Linux.")
-    if missing := [name for name in _PROGRAMS if shutil.which(name, path=_SEARCHED) is None]:
-        raise Missing(f"{needs}: {', '.join(missing)} missing.")
-    check_machine()
-
-
 class Slurm:
     """See the module. `login` is the machine of slurmctld, from which users submit.
 
@@ -85,7 +75,7 @@ class Slurm:
         self._cpus, self._timeout_s = cpus, timeout_s
         self.uids = {name: FIRST_UID + index for index, name in enumerate(users)}
         self._cleanup = contextlib.ExitStack()
-        self.environment = plain_environment() | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _SEARCHED}
+        self.environment = plain_environment() | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": programs.PATH}
 
     def __enter__(self) -> Slurm:
         with self._cleanup:
@@ -198,8 +188,19 @@ def _readable(place: Path) -> list[list[str]]:
     ]
 
 
-def check_machine() -> None:
-    """Create and remove a machine like a node's. Raises Missing."""
-    from tools.kubernetes.node_probe import probe
+def ready_to_run() -> None:
+    """Raise Missing, with the requirements, if no Slurm can run here: it creates and removes a small machine."""
+    programs.found()
+    with tempfile.TemporaryDirectory(prefix="rdma-ray-slurm-probe-") as name:
+        try:
+            Machine("probe", Path(name), identity=identity_of(Path(name)), mounts=[bind(Path(name), "/mnt")]).stop()
+        except ProgramEnded as problem:
+            raise Missing(f"{programs.NEEDS}: root cannot create a machine of namespaces here: {problem}") from None
 
-    probe()
+
+if __name__ == "__main__":
+    try:
+        ready_to_run()
+    except Missing as missing:
+        print(missing, flush=True)
+        sys.exit(NOT_READY)

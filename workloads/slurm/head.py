@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import sys
 import urllib.request
 from collections.abc import Mapping
@@ -26,8 +27,9 @@ class Cluster:
     """
 
     def __init__(self, address: str, token: str, nodes: Mapping[str, str]) -> None:
-        self._token, self._nodes = token, nodes
+        self._address, self._token, self._nodes = address, token, nodes
         gcs, dashboard, client = (free_port() for _ in range(3))
+        self._client = client
         self.gcs = f"{address}:{gcs}"
         self.jobs = f"http://{address}:{dashboard}"
         self.client = f"ray://{address}:{client}"
@@ -39,6 +41,17 @@ class Cluster:
     def alive(self) -> set[str]:
         """Return the names of the nodes that Ray reports as alive; none while it does not answer."""
         return {row["node_name"] for row in self._rows()}
+
+    def started(self, name: str) -> bool:
+        """Return whether the head's node is alive and all of its servers listen.
+
+        Ray's client server is the last one. On a busy machine it gives up, and ends the node with it.
+        """
+        try:
+            socket.create_connection((self._address, self._client), timeout=ANSWER_S).close()
+        except OSError:
+            return False
+        return name in self.alive()
 
     def outputs(self, folder: Path) -> dict[str, Any]:
         """Return the outputs of `infra/outputs.py`, with the resources that Ray has on the smallest node."""

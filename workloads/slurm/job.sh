@@ -44,73 +44,73 @@ node() {
     return "$code"
 }
 
-# Runs a command in a container of docker or podman, which are outside of Slurm's control: the container ends when its
-# standard input does, and with this shell.
+# Runs a command in a container of docker or podman, which are outside of Slurm's control. Signals reach it by the
+# client. When Slurm kills the client, the container's standard input ends, and node.py ends with it.
 contained() {
-    local name=rdma-ray-$SLURM_JOB_ID-$SLURM_NODEID flags=(--rm -i --name "$name" --network=host --ipc=host) each code
-    local tool=docker tag=$image
+    local name=rdma-ray-$SLURM_JOB_ID-$SLURM_NODEID tool=docker each number=0 input visible=${CUDA_VISIBLE_DEVICES-}
     command -v docker >/dev/null || tool=podman
     if ! command -v "$tool" >/dev/null; then
         echo "rdma-ray: $SLURMD_NODENAME has neither pyxis nor docker nor podman, which --image needs" >&2
         return 1
     fi
-    case $image in
-    *.tar | *.tar.gz | *.tgz)
-        tag=$(tar -xOf "$image" manifest.json | tr ',' '\n' | sed -n 's/.*"RepoTags": *\["\([^"]*\)".*/\1/p' | head -n 1)
-        if [ -z "$tag" ]; then
-            echo "rdma-ray: $image names no image: write it by \`docker save NAME:TAG\`" >&2
-            return 1
-        fi
-        "$tool" image inspect "$tag" >/dev/null 2>&1 || "$tool" load --input "$image" || return
-        ;;
-    *) "$tool" image inspect "$tag" >/dev/null 2>&1 || "$tool" pull "$tag" || return ;;
-    esac
+    if ! "$tool" image inspect "$tag" >/dev/null 2>&1; then
+        if [ -n "$archive" ]; then "$tool" load --input "$archive"; else "$tool" pull "$tag"; fi || return
+    fi
+    # RDMA pins memory; Ray's processes share memory, and are many.
+    local flags=(--rm -i "--name=$name" --network=host --ipc=host --pids-limit=-1 --ulimit=memlock=-1)
+    if [ "$tool" = docker ]; then flags+=("--user=$(id -u):$(id -g)"); else flags+=(--userns=keep-id); fi
     for each in /dev/infiniband/* /dev/gdrdrv; do
         [ ! -e "$each" ] || flags+=("--device=$each")
     done
-    # RDMA pins memory.
-    flags+=(--ulimit=memlock=-1 --ulimit=stack=67108864 --user "$(id -u):$(id -g)")
-    [ "$tool" = docker ] || flags+=(--userns=keep-id)
-    if [ -e /dev/nvidiactl ]; then
-        # The GPUs that Slurm gave to this job.
-        case $tool in
-        docker) flags+=("--gpus=\"device=${CUDA_VISIBLE_DEVICES:-all}\"") ;;
-        podman) flags+=(--device=nvidia.com/gpu=all) ;;
-        esac
+    # The GPUs of this job only. In docker's container they have other numbers.
+    if [ -n "$visible" ]; then
+        for each in ${visible//,/ }; do
+            [ "$tool" = docker ] || flags+=("--device=nvidia.com/gpu=$each")
+            number=$((number + 1))
+        done
+        [ "$tool" != docker ] || flags+=("--gpus=\"device=$visible\"")
+        flags+=("--env=CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((number - 1)))")
     fi
     for each in "$storage" "$package" "${mounts[@]}"; do
         flags+=("--volume=${each%%:*}:${each#*:}")
     done
-    flags+=("--workdir=$storage" --env=PYTHONPATH --env=HOME="$storage" --env=USER --env=CUDA_VISIBLE_DEVICES)
-    while read -r each; do flags+=("--env=$each"); done < <(compgen -e | grep -E '^SLURM')
-    # After SIGKILL of this shell, Slurm ends `sleep`, and with it the container's input.
-    trap '"$tool" stop --time 15 "$name" >/dev/null 2>&1' TERM INT
-    sleep infinity | "$tool" run "${flags[@]}" "$tag" "$@" &
-    wait $!
-    code=$?
-    # `wait` returns for the signal, and a second time for the container.
-    wait $! 2>/dev/null
+    flags+=("--workdir=$storage" "--env=HOME=$storage" --env=PYTHONPATH --env=RDMA_RAY_CONTAINED=1)
+    for each in $(compgen -e SLURM); do flags+=("--env=$each"); done
+    # A pipe that this shell holds open.
+    exec {input}<> <(:)
+    "$tool" run "${flags[@]}" "$tag" "$@" <&"$input"
+    local code=$?
     "$tool" rm --force "$name" >/dev/null 2>&1
-    pkill -P $$ sleep 2>/dev/null
     return "$code"
 }
 
-engine=
+engine='' archive='' tag=$image
 flags=(--nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpu-bind=none)
 # Since Slurm 22.05, a step does not inherit it (srun(1)).
 [ -z "${SLURM_CPUS_PER_TASK-}" ] || flags+=(--cpus-per-task="$SLURM_CPUS_PER_TASK")
-if [ -n "$image" ]; then
-    archive=$(case $image in *.tar | *.tar.gz | *.tgz) echo yes ;; esac)
-    if [ -z "$archive" ] && srun --help 2>&1 | grep -q -- --container-image; then
+case $image in
+'') ;;
+*.tar | *.tar.gz | *.tgz)
+    engine=yes archive=$image
+    tag=$(tar -xOf "$archive" manifest.json | tr ',' '\n' | sed -n 's/.*"RepoTags": *\["\([^"]*\)".*/\1/p' | head -n 1)
+    if [ -z "$tag" ]; then
+        echo "rdma-ray: --image $archive names no image: write it by \`docker save NAME:TAG\`" >&2
+        exit 1
+    fi
+    ;;
+*)
+    # pyxis is a plugin of srun.
+    if srun --help 2>&1 | grep -q -- --container-image; then
         shared=$storage:$storage,$package:$package
         for each in "${mounts[@]}"; do shared+=,${each%%:*}:${each#*:}; done
         flags+=(--container-image="$image" --container-mounts="$shared" --container-workdir="$storage")
     else
         engine=yes
     fi
-fi
+    ;;
+esac
 
-srun "${flags[@]}" bash -c "$(declare -p storage package python image wait_s mounts engine folder)
+srun "${flags[@]}" bash -c "$(declare -p storage package python wait_s mounts engine archive tag folder)
 $(declare -f node contained)
 "'node "$@"' node "${command[@]}" &
 wait $!

@@ -16,6 +16,8 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import select
 import shutil
 import signal
 import subprocess
@@ -35,7 +37,8 @@ POLL_S = 0.2
 GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL for the command. Slurm gives a job 30 by default (KillWait)."""
 ATTEMPTS = 3
-LINES = 20  # of Ray's log to show
+LINES = 12  # of Ray's log to show
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Stop(Exception):  # noqa: N818
@@ -64,6 +67,8 @@ class Node:
         self.environment = facts.environment(os.environ, folder, place)
         select_interface(self.address, self.environment)
         self.signal = 0
+        self.contained = "RDMA_RAY_CONTAINED" in os.environ
+        """Whether standard input is a pipe that ends with the job (`contained` in job.sh)."""
         self.ray: subprocess.Popen[bytes] | None = None
 
     def run(self, command: Sequence[str]) -> int:
@@ -131,7 +136,7 @@ class Node:
             cluster = head.Cluster(self.address, self.token, self.nodes)
             self.environment |= cluster.variables
             self._start_ray(cluster.arguments)
-            while self.name not in cluster.alive():
+            while not cluster.started(self.name):
                 try:
                     self._check(None)
                 except Stop:
@@ -163,6 +168,8 @@ class Node:
         """Raise Stop at a signal, when this node's Ray has ended, and when another node is lost or did not start."""
         if self.signal:
             raise Stop(128 + self.signal)
+        if self.contained and select.select([0], [], [], 0)[0] and not os.read(0, 1):
+            raise Stop(1, f"node {self.name}: Slurm has killed the client of its container")
         if self.ray is not None and self.ray.poll() is not None:
             raise Stop(1, f"node {self.name}: its Ray ended with status {self.ray.returncode}:\n{self._tail()}")
         if members is not None and (lost := members.lost()):
@@ -172,7 +179,9 @@ class Node:
             raise Stop(1, f"node {name} failed with status {failed.read_text().strip()}: its message is above")
 
     def _tail(self) -> str:
-        return "\n".join((self.place / "ray.log").read_text(errors="replace").splitlines()[-LINES:])
+        """Return the end of Ray's log, without what it prints of its own state."""
+        lines = _COLOR.sub("", (self.place / "ray.log").read_text(errors="replace")).splitlines()
+        return "\n".join([line for line in lines if line.strip() and "[state-dump]" not in line][-LINES:])
 
 
 @contextlib.contextmanager

@@ -120,8 +120,8 @@ def test_real_pods_are_left_out_when_little_time_is_left() -> None:
 def test_real_pods_are_left_out_with_the_reason_of_the_probe(
     monkeypatch: pytest.MonkeyPatch, said: str, status: int, why: str
 ) -> None:
-    monkeypatch.setattr(ci, "_PROBE", [sys.executable, "-c", f"print({said!r}); raise SystemExit({status})"])
-    assert ci.not_ready() == why
+    monkeypatch.setitem(ci._PROBES, ci.PODS, [sys.executable, "-c", f"print({said!r}); raise SystemExit({status})"])
+    assert ci.not_ready(ci.PODS) == why
 
 
 def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +131,10 @@ def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ci.Run, "begin", lambda *_: None)
     monkeypatch.setattr(ci.Run, "wait", lambda *_: None)
     monkeypatch.setattr(ci.Run, "conclude", lambda _: 0)
-    monkeypatch.setattr(ci, "not_ready", lambda: "")
+    monkeypatch.setattr(ci, "not_ready", lambda _: "")
     assert ci.main() == 0
-    assert done == ["make up", "make down", "make check", "make test", "make test-kubernetes", "make test-pods"]
+    tiers = ["make test", "make test-kubernetes", "make test-slurm", "make test-pods"]
+    assert done == ["make up", "make down", "make check", *tiers]
     targets = (ROOT / "Makefile").read_text().splitlines()
     for name in done:
         assert any(line.startswith(f"{name.split()[1]}:") for line in targets), name

@@ -20,6 +20,7 @@ COMMANDS = {
     **{folder: "test" for folders in run_tests.PARTS.values() for folder in folders},
     run_tests.KUBERNETES: "test-kubernetes",
     run_tests.PODS: "test-pods",
+    run_tests.SLURM: "test-slurm",
 }
 """The folder of each tier, and the make target that runs it."""
 

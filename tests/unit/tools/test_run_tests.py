@@ -115,7 +115,7 @@ def test_every_folder_of_tests_is_run_by_a_command() -> None:
     moved = {word.removeprefix("--ignore=") for word in words if word.startswith("--ignore=")}
     assert moved <= set(words)
     run = [word for word in words if word.startswith("tests/") and word not in moved]
-    assert folders - set(run) <= {"tests/kubernetes", "tests/pods"}
+    assert folders - set(run) <= {"tests/kubernetes", "tests/pods", "tests/slurm"}
     # What pytest runs without arguments.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert sorted(set(run)) == sorted(project["tool"]["pytest"]["ini_options"]["testpaths"])
@@ -139,6 +139,14 @@ def test_tier_kubernetes_without_go_counts_as_not_run(tmp_path: Path) -> None:
     assert "'make test' and 'make rehearse' at depth quick run without it." in done.stderr
     assert done.stderr.rstrip().endswith("NOT RUN: tests/kubernetes.")
     assert "pytest" not in done.stdout
+
+
+def test_tier_slurm_without_its_packages_counts_as_not_run(tmp_path: Path) -> None:
+    """Without root, root is what is missing."""
+    done = run_tier("slurm", os.environ | {"PATH": str(tmp_path)})
+    assert done.returncode == node_probe.NOT_READY
+    assert "A real Slurm needs root on Linux, with namespaces, and `apt-get install -y slurm-wlm munge" in done.stderr
+    assert done.stderr.rstrip().endswith("NOT RUN: tests/slurm.")
 
 
 def test_tier_pods_without_its_packages_counts_as_not_run(tmp_path: Path) -> None:

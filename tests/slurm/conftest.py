@@ -1,0 +1,120 @@
+"""A real Slurm for the tier, with users of its own, and what a job of theirs could leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from infra.outputs import Outputs
+from tools.kubernetes.containers import Missing
+from tools.slurm.cluster import Slurm, ready_to_run
+
+ROOT = Path(__file__).resolve().parents[2]
+RDMA_RAY = [sys.executable, "-m", "workloads.cli"]
+# Ray is several clusters on this machine's CPUs.
+SMALL = ("--cpus-per-node", "2", "--memory", "1G", "--time", "15")
+READY_S, GONE_S = 480.0, 60.0
+
+
+@dataclass
+class Run:
+    """A job of `rdma-ray slurm run`."""
+
+    slurm: Slurm
+    user: str
+    id: str
+
+    @property
+    def folder(self) -> Path:
+        return self.slurm.home(self.user) / "rdma-ray-slurm" / f"job-{self.id}"
+
+    @property
+    def log(self) -> str:
+        path = self.slurm.home(self.user) / f"rdma-ray-{self.id}.log"
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def outputs(self) -> Outputs:
+        return Outputs.model_validate_json((self.folder / "outputs.json").read_bytes())
+
+    def wait_until_ready(self) -> None:
+        file = self.folder / "outputs.json"
+        self.slurm.until(f"job {self.id} has outputs", lambda: file.exists() or self.ended(), READY_S)
+        assert file.exists(), self.log
+
+    def show(self, name: str) -> str:
+        """Return a field of `scontrol show job`."""
+        said = self.slurm.run(["scontrol", "--oneliner", "show", "job", self.id]).stdout
+        return said.partition(f" {name}=")[2].partition(" ")[0]
+
+    def ended(self) -> bool:
+        return self.show("JobState") not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+
+    def cancel(self) -> None:
+        self.slurm.run(["scancel", self.id], user=self.user)
+
+    def rdma_ray(self, *words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+        """Run a command on this cluster, from the host of the test, which is none of Slurm's."""
+        environment = os.environ | {"RDMA_RAY_OUTPUTS": str(self.folder / "outputs.json"), "PYTHONPATH": str(ROOT)}
+        return subprocess.run([*RDMA_RAY, *words], env=environment, cwd=cwd, capture_output=True, text=True)
+
+
+def start(slurm: Slurm, user: str, *words: str) -> Run:
+    """Submit a job by `rdma-ray slurm run --detach`."""
+    done = rdma_ray(slurm, user, "slurm", "run", "--detach", *SMALL, *words)
+    assert done.returncode == 0, done.stderr
+    return Run(slurm, user, done.stdout.strip())
+
+
+def rdma_ray(slurm: Slurm, user: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user on the login machine."""
+    return slurm.run([*RDMA_RAY, *words], user=user, variables={"PYTHONPATH": str(ROOT)})
+
+
+def left_of(slurm: Slurm, user: str) -> list[str]:
+    """Return the processes of a user's jobs, and their folders, in /tmp and in the storage."""
+    uid = slurm.uids[user]
+    found = [f"process {each.pid} {each.info['name']}" for each in psutil.process_iter(["name", "uids"])
+             if each.info["uids"] and each.info["uids"].real == uid]  # fmt: skip
+    found += [str(path) for path in Path("/tmp").glob("*") if path.stat(follow_symlinks=False).st_uid == uid]
+    found += [str(path) for path in slurm.home(user).glob("rdma-ray-slurm/job-*")]
+    return found
+
+
+def assert_nothing_is_left(slurm: Slurm, user: str) -> None:
+    slurm.until(f"{user}'s jobs have ended", lambda: not left_of(slurm, user), GONE_S)
+    shared = slurm.home(user)
+    assert not list(shared.rglob("token"))
+
+
+def json_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    """Three nodes and two users. pytest's own folders are closed to other users."""
+    try:
+        ready_to_run()
+    except Missing as missing:
+        pytest.skip(f"not run: {missing}")
+    folder = Path(tempfile.mkdtemp(prefix="rdma-ray-slurm-test-"))
+    folder.chmod(0o755)
+    try:
+        with Slurm(folder, nodes=3, cpus=8, users=("alice", "bob")) as slurm:
+            yield slurm
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,113 @@
+"""What a node takes from Slurm and from its hardware, and how nodes notice each other."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from infra.outputs import Outputs
+from workloads.slurm import facts, head, node
+from workloads.slurm.members import Link, Members
+
+
+@pytest.mark.parametrize(
+    ("slurm", "arguments"),
+    [
+        ({"SLURM_CPUS_ON_NODE": "6"}, ["--num-cpus=6", "--num-gpus=0"]),
+        ({"SLURM_CPUS_ON_NODE": "6", "CUDA_VISIBLE_DEVICES": "3,7"}, ["--num-cpus=6", "--num-gpus=2"]),
+        (
+            {"SLURM_CPUS_ON_NODE": "6", "SLURM_GPUS_ON_NODE": "8", "SLURM_MEM_PER_NODE": "0"},
+            ["--num-cpus=6", "--num-gpus=8"],
+        ),
+        (
+            {"SLURM_CPUS_ON_NODE": "2", "SLURM_MEM_PER_CPU": "500"},
+            ["--num-cpus=2", "--num-gpus=0", "--object-store-memory=314572800", "--memory=734003200"],
+        ),
+    ],
+)
+def test_ray_gets_what_slurm_gave(slurm: dict[str, str], arguments: list[str]) -> None:
+    assert facts.resources(slurm) == arguments
+
+
+def test_environment_keeps_the_users_and_has_no_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("s3cret")
+    inherited = {"HF_HOME": "/x", "RAY_ADDRESS": "other", "PULUMI_ACCESS_TOKEN": "p", "RDMA_RAY_OUTPUTS": "o"}
+    found = facts.environment(inherited, tmp_path, tmp_path / "place")
+    assert found["HF_HOME"] == "/x"
+    assert {"RAY_ADDRESS", "PULUMI_ACCESS_TOKEN", "RDMA_RAY_OUTPUTS"}.isdisjoint(found)
+    assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", str(tmp_path / "token"))
+    assert "s3cret" not in str(found)
+    assert found["PATH"].startswith(str(Path(sys.executable).parent))
+
+
+@pytest.mark.parametrize(("driver", "variables"), [("efa", {"FI_EFA_USE_HUGE_PAGE": "0"}), ("mlx5_core", {}), ("", {})])
+def test_fabric_is_detected(
+    driver: str, variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if driver:
+        (tmp_path / "drivers" / driver).mkdir(parents=True)
+        (tmp_path / "nics" / "rdmap0" / "device").mkdir(parents=True)
+        (tmp_path / "nics" / "rdmap0" / "device" / "driver").symlink_to(tmp_path / "drivers" / driver)
+    assert facts.fabric_environment(tmp_path / "nics") == variables
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (65536, 65536))
+    said = facts.warnings(tmp_path / "nics")
+    assert [line.partition(",")[0] for line in said] == (["locked memory is limited to 64 KiB"] if driver else [])
+
+
+def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The smallest node counts, and the command's description has no token."""
+    cluster = head.Cluster("10.0.0.1", "s3cret", {"n0": "10.0.0.1", "n1": "10.0.0.2"})
+    rows = [
+        {"node_name": name, "resources_total": {"CPU": cpus, "GPU": 8.0}} for name, cpus in (("n0", 4.0), ("n1", 3.0))
+    ]
+    monkeypatch.setattr(cluster, "_rows", lambda: rows)
+    found = cluster.outputs(tmp_path / "job-7")
+    outputs = Outputs.model_validate(found)
+    assert (outputs.nodes.cpus_per_node, outputs.nodes.gpus_per_node, outputs.nodes.default_gang) == (3, 8, 2)
+    assert outputs.storage is not None
+    assert outputs.storage.path == str(tmp_path)
+    (tmp_path / "place").mkdir()
+    variables = head.entry_environment(found, cluster.gcs, tmp_path / "place")
+    assert "s3cret" not in str(variables)
+    assert Outputs.model_validate_json(variables["RDMA_RAY_STACK"]).ray.jobs == outputs.ray.jobs
+    done = subprocess.run(["rdma-ray", "slurm", "--help"], env=os.environ | variables, capture_output=True, text=True)
+    assert "Run a Ray cluster on an allocation of Slurm." in done.stdout, done.stderr
+
+
+def test_nodes_notice_each_others_end() -> None:
+    """Only connections with the token count; others neither hold up nor end the cluster."""
+    with Members("127.0.0.1", "token") as members:
+        silent = socket.create_connection(("127.0.0.1", members.port))
+        Link("127.0.0.1", members.port, "stranger", "wrong")
+        one, two = (Link("127.0.0.1", members.port, name, "token") for name in ("n1", "n2"))
+        until(lambda: members.seen.keys() == {"n1", "n2"})
+        assert members.lost() is None
+        assert not two.closed(0.0)
+        one.__exit__()
+        until(lambda: members.lost() == "n1")
+        silent.close()
+    assert two.closed(5.0)
+
+
+def test_folder_of_a_killed_node_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "TEMPORARY", str(tmp_path))
+    killed = tmp_path / f"rdma-ray-slurm-{os.getuid()}-5-x"
+    killed.mkdir()
+    (killed / "lock").touch()
+    with node.own_place("6") as running, node.own_place("7") as place:
+        assert (killed.exists(), running.exists(), place.stat().st_mode & 0o777) == (False, True, 0o700)
+    assert [*tmp_path.iterdir()] == []
+
+
+def until(condition: object) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
