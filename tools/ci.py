@@ -2,8 +2,9 @@
 
     python3 -m tools.ci
 
-Programs for later parts are built in the background. Real Slurm and real pods are skipped, with the reason, if this
-machine cannot run them or too little time is left. Standard library only, until `make up` has created `.venv`.
+Programs for later parts are built in the background. Real pods, which mostly wait, share the machine with the tests on
+API servers, which mostly compute. Slurm and pods are skipped, with the reason, if this machine cannot run them or too
+little time is left. Standard library only, until `make up` has created `.venv`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ BUDGET_S = 85 * 60.0
 PODS_S = 20 * 60.0
 _GRACE_S = 60.0
 _REPEATED_LINES = 40
+# Of commands that run at once, those after the first use what it leaves.
+_LATER = ["nice", "-n", "5"]
 
 PODS, SLURM = "make test-pods", "make test-slurm"
 # Without etcd, which is a Python package of `.venv`.
@@ -43,11 +46,16 @@ _INSTALL = (
 
 
 class Part(Child):
-    """One command of the run. The output of a background part is printed at the end, if it fails."""
+    """One command of the run. The output of a background part is printed at the end, if it fails.
 
-    def __init__(self, name: str, command: Sequence[str], *, background: bool = False) -> None:
+    Args:
+        margin: Text before each printed line, to tell the lines of parallel parts apart.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, background: bool = False, margin: str = "") -> None:
         self.name = name
         self.background = background
+        self._margin = margin
         self.lines: list[str] = []
         print(f"\n──── {name}{' (background)' if background else ''}", flush=True)
         # With KUBECONFIG, `make test-pods` would use that cluster instead of this machine.
@@ -63,7 +71,7 @@ class Part(Child):
     def _show(self, line: str) -> None:
         self.lines.append(line)
         if not self.background:
-            print(line, end="", flush=True)
+            print(self._margin + line, end="", flush=True)
 
 
 class Run:
@@ -87,14 +95,17 @@ class Run:
         self.parts.append(Part(name, ["nice", "-n", "19", *command], background=True))
         return self.parts[-1]
 
-    def do(self, name: str) -> None:
-        """Run a command to completion, unless the run was interrupted or out of time."""
+    def do(self, *names: str) -> None:
+        """Run commands at once to completion, unless the run was interrupted or out of time. The first has priority."""
         if reason := self._over():
             self.cut_off = True
-            self.leave_out(name, reason)
+            for name in names:
+                self.leave_out(name, reason)
             return
-        self.parts.append(Part(name, name.split()))
-        self.wait(self.parts[-1])
+        for number, name in enumerate(names):
+            command = [*(_LATER if number else ()), *name.split()]
+            self.parts.append(Part(name, command, margin=f"{name} │ " if len(names) > 1 else ""))
+        self.wait(*self.parts[-len(names) :])
 
     def wait(self, *parts: Part) -> None:
         """Wait for parts; interrupt them when the run is interrupted or out of time."""
@@ -168,8 +179,7 @@ def main() -> int:
     reason = not_ready(PODS)
     if not reason:
         background.append(run.begin("image for pods", _IMAGE))
-    for name in ("make test", "make test-kubernetes"):
-        run.do(name)
+    run.do("make test")
     if without := not_ready(SLURM):
         run.leave_out(SLURM, without)
     else:
@@ -178,8 +188,7 @@ def main() -> int:
         run.wait(*background)
     if reason := reason or too_late(run.left_s):
         run.leave_out(PODS, reason)
-    else:
-        run.do(PODS)
+    run.do(*([] if reason else [PODS]), "make test-kubernetes")
     return run.conclude()
 
 

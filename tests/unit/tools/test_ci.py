@@ -50,6 +50,22 @@ def test_every_part_runs_and_failures_are_repeated_at_the_end(
     assert two.endswith("FAILED, exit status 3")
 
 
+def test_parallel_parts_print_their_names_and_the_first_has_priority(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / command).write_text(
+        f'#!/bin/sh\nnice > {tmp_path}/$1\necho begins\nuntil [ -e {tmp_path}/$2 ]; do sleep 0.1; done\nexit "$3"\n'
+    )
+    run = ci.Run()
+    run.do(f"{command} one two 0", f"{command} two one 3")
+    assert run.conclude() == 1
+    first, second = (int((tmp_path / name).read_text()) for name in ("one", "two"))
+    assert second == min(first + 5, 19)
+    said = capsys.readouterr().out
+    assert f"{command} one two 0 │ begins\n" in said
+    assert f"{command} two one 3 │ begins\n" in said
+
+
 def test_background_part_is_silent_unless_it_fails_and_does_not_fail_the_run(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,15 +141,15 @@ def test_real_pods_are_left_out_with_the_reason_of_the_probe(
 
 
 def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order, with nothing run: the tiers one after the other, real pods last."""
+    """The order, with nothing run: real pods last, together with the API servers."""
     done: list[str] = []
-    monkeypatch.setattr(ci.Run, "do", lambda _, name: done.append(name))
+    monkeypatch.setattr(ci.Run, "do", lambda _, *names: done.extend(names))
     monkeypatch.setattr(ci.Run, "begin", lambda *_: None)
     monkeypatch.setattr(ci.Run, "wait", lambda *_: None)
     monkeypatch.setattr(ci.Run, "conclude", lambda _: 0)
     monkeypatch.setattr(ci, "not_ready", lambda _: "")
     assert ci.main() == 0
-    tiers = ["make test", "make test-kubernetes", "make test-slurm", "make test-pods"]
+    tiers = ["make test", "make test-slurm", "make test-pods", "make test-kubernetes"]
     assert done == ["make up", "make down", "make check", *tiers]
     targets = (ROOT / "Makefile").read_text().splitlines()
     for name in done:
