@@ -13,6 +13,7 @@ import pytest
 
 from tests.clone import wait_until
 from tools import ci
+from tools.go_build import cache
 from tools.process import INTERRUPTED
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,6 +49,14 @@ def test_every_part_runs_and_failures_are_repeated_at_the_end(
     *_, one, two, three, whole = end.splitlines()
     assert (one[-6:], three[-6:], whole[-6:]) == ("passed", "passed", "FAILED")
     assert two.endswith("FAILED, exit status 3")
+
+
+def test_parts_have_no_kubeconfig_and_a_type_cache_outside_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/somebody/else")
+    run = ci.Run()
+    part = run.begin("environment", ["sh", "-c", 'echo "${KUBECONFIG-none} $MYPY_CACHE_DIR"'])
+    run.wait(part)
+    assert part.lines == [f"none {cache() / 'mypy'}\n"]
 
 
 def test_parallel_parts_print_their_names_and_the_first_has_priority(
