@@ -107,8 +107,8 @@ def refuse_jobs(outputs: Outputs) -> None:
         f"{outputs.ray.cluster!r} accepts no jobs: the stack's ray.mode is {outputs.ray.mode}:"
         f" {why} ({page})\n"
         "for a Ray that accepts jobs: set ray.mode to cluster, leave ray.entrypoint out, and `make up`\n"
-        "for another job on this stack's nodes: `rdma-ray render … | kubectl apply -f -` (docs/render.md), or nccl-tests"
-        " by `rdma-ray bench job Pulumi.STACK.yaml`"
+        "for another job on this stack's nodes: `rdma-ray render … | kubectl apply -f -` (docs/render.md), or"
+        " nccl-tests by `rdma-ray bench job Pulumi.STACK.yaml`"
     )
 
 
