@@ -88,7 +88,7 @@ class Request:
             )
         if self.given.get("dry_run"):
             raise WorkloadError("--dry-run: render starts nothing: leave it out")
-        arguments = {
+        arguments: dict[str, Any] = {
             name: replace(value, rendered=stack, stack=None, outputs_file=None)
             if isinstance(value, StackOptions)
             else value
