@@ -53,9 +53,10 @@ def apply(stack: DeployedStack, tmp_path: Path) -> Apply:
     settings = yaml.safe_load((stack_objects.ROOT / "Pulumi.gke.yaml").read_text())
     settings["config"]["rdma-ray:ray"]["image"] = IMAGE
     (file := tmp_path / "Pulumi.gke.yaml").write_text(yaml.safe_dump(settings))
-    options = ManifestOptions(stack_file=file, name="rendered", secrets="mine")
 
     def apply(mode: Literal["job", "indexed-job"], command: list[str]) -> None:
+        secrets = "mine" if "--secret" in command else None
+        options = ManifestOptions(stack_file=file, name="rendered", secrets=secrets)
         for body in json.loads(json.dumps(manifests(mode, Request.of(command), options)).replace(IMAGE, RAY_IMAGE)):
             if not stack_objects.kind(body).startswith(tuple(LEFT_OUT)):
                 made, _ = scaled(body, Scale())

@@ -130,9 +130,14 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
     args = replace(own, name=name, shared_token=own.token_secret)
     request.check_files(settings.storage.mount_path if settings.storage.bucket else None)
     request.check(job_stack(settings, name))
-    *supporting, job = with_supporting(args)
-    _add_secrets(job, request.given.get("secret") or (), options.secrets or name)
-    return [*supporting, job]
+    names: tuple[str, ...] = request.given.get("secret") or ()
+    if options.secrets is not None and not names:
+        raise WorkloadError(f"--secrets {options.secrets}: the command has no --secret: add `run --secret NAME`")
+    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", options.secrets or name):
+        raise WorkloadError(f"--secrets {options.secrets}: a Secret's name has lower-case letters, digits and dashes")
+    objects = with_supporting(args)
+    _add_secrets(objects[-1], names, options.secrets or name)
+    return objects
 
 
 def _print(mode: Literal["job", "indexed-job"], command: tuple[str, ...], options: ManifestOptions) -> None:

@@ -113,6 +113,8 @@ def test_secrets_come_from_a_kubernetes_secret(kind: str, capsys: pytest.Capture
         ("mine: run --working-dir s3://b/code.zip -- x", "add --nodes 1"),
         ("mine: --name Nightly run -- x", "--name Nightly: use lower-case"),
         ("mine: --name mine-ray run -- x", "the stack's own Ray"),
+        ("mine: --secrets hf bench nccl", "--secrets hf: the command has no --secret"),
+        ("mine: --secrets My_Hf run --secret HF_TOKEN -- x", "--secrets My_Hf: a Secret's name"),
         ("mine: run -- 7", "--name 7: use lower-case"),
         ("pods: run -- x", "no KubeRay"),
         ("plain: run -- x", "This image has no rdma-ray"),
