@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.time_limit import ACCOUNT_FOLDER
+from infra.kubernetes.time_limit_objects import ACCOUNT_FOLDER
 from infra.kubernetes.time_limit_pod import ENDED, SINCE
 from infra.settings import CloudSettings
 from rehearsal.cluster.controllers.cloud_controllers import CloudControllers

@@ -253,7 +253,9 @@ def _run_here(
         if given:
             raise WorkloadError(f"{name}: an entry point is the one job of its cluster, and ends it: leave {name} out")
     if code.pip or code.requirements:
-        raise WorkloadError("--pip, --requirements: an entry point uses the packages of its image: add them there")
+        raise WorkloadError(
+            "--pip, --requirements: an entry point uses the packages that its nodes have: add them to the image"
+        )
     # A rendered command gets them from a Kubernetes Secret.
     own = os.environ if result.rendered is None else dict.fromkeys(code.secret, "the Secret's")
     plan = Plan.of(command, options, code, stack.outputs, own, uploads=False)
@@ -270,12 +272,12 @@ def _run_here(
     if result.rendered is not None:
         return Exit.OK
     if plan.uri != folder and not Path(folder).is_dir():
-        raise WorkloadError(f"--working-dir {folder}: no such folder in the entry point's pod: all nodes must have it")
+        raise WorkloadError(f"--working-dir {folder}: no such folder on this node: all nodes must have it")
     uri = None if code.working_dir == "." and has_working_dir() else plan.uri
     if kind.read is None:
         found = driver_environment(JOB_ENVIRONMENT | plan.options.environment, uri)
         os.chdir(folder)
-        return replace_by(plan.options.command, found | plan.secrets)
+        return replace_by(plan.options.command, {**found, **plan.secrets})
     request = plan.options.model_copy(update={"secrets_here": True}).model_dump_json(exclude_defaults=True)
     ended = run_here(new_id("run"), kind, request, {}, working_dir=uri, private=plan.secrets)
     return conclude(stack.outputs, ended, kind, result.json_file)

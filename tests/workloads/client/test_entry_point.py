@@ -88,7 +88,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
         raise PermissionError(13, "recorded")
 
     monkeypatch.setattr(run, "run_driver", run_driver)
-    monkeypatch.setattr(launcher.os, "execvpe", execute)
+    monkeypatch.setattr("os.execvpe", execute)
     monkeypatch.setenv(JOB_STACK, HERE)
     monkeypatch.setenv("HF_TOKEN", "of the pod")
     monkeypatch.delenv("RDMA_RAY_OUTPUTS", raising=False)
@@ -153,7 +153,7 @@ def test_command_without_ranks_replaces_the_entry_point(started: Started, tmp_pa
     [
         ("--detach -- x", "--detach: an entry point is the one job"),
         ("--request-id a -- x", "--request-id: an entry point is the one job"),
-        ("--pip einops -- x", "packages of its image"),
+        ("--pip einops -- x", "packages that its nodes have"),
         ("--nodes 3 -- x", "at most 2"),
         ("--secret MISSING -- x", "MISSING is not set in this environment"),
         ("--json out.json -- x", "--json: the command has no ranks"),

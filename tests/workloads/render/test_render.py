@@ -98,7 +98,7 @@ def test_secrets_come_from_a_kubernetes_secret(kind: str, capsys: pytest.Capture
         ("mine: run --nodes 1 --per-node 9 -- x", "8 GPUs"),
         ("mine: run --detach -- x", "--detach"),
         ("mine: run --dry-run -- x", "--dry-run: render starts nothing"),
-        ("mine: run --pip einops -- x", "packages of its image"),
+        ("mine: run --pip einops -- x", "packages that its nodes have"),
         ("mine: run --stack mine -- x", "--stack, --outputs"),
         ("mine: bench nccl --outputs other.json", "--stack, --outputs"),
         ("mine: bench nccl --json result.json", "--json result.json: it would be lost"),
