@@ -66,7 +66,8 @@ class Layout:
         return None
 
     def _ranks(self) -> str:
-        return f"{self.nodes * self.per_node} ranks, {self.per_node} per node"
+        ranks = self.nodes * self.per_node
+        return f"{ranks} rank{'s' if ranks > 1 else ''}, {self.per_node} per node"
 
     def completed(self) -> Layout:
         """Return this layout with dp from the other sizes; its product is too small if they do not divide the ranks."""
