@@ -25,38 +25,10 @@ from tools.kubernetes.node_machine import Machine, bind, identity_of
 from tools.kubernetes.node_network import Network
 from tools.kubernetes.node_probe import NOT_READY
 from tools.process import ProgramEnded, plain_environment
-from tools.slurm import programs
+from tools.slurm import site
 
 _READY_S = 60.0
-FIRST_UID = 60_001
-
-# Where the documentation differs from a site's: accounting has no database, and a node may pretend to have more CPUs
-# than this machine. linuxproc and task/none need no cgroups (slurm.conf(5), 22.05).
-_CONF = """ClusterName=test
-SlurmctldHost=login({controller})
-SlurmUser=root
-AuthType=auth/munge
-CredType=cred/munge
-AuthInfo=socket={folder}/munge.socket
-MpiDefault=none
-SwitchType=switch/none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SlurmdParameters=config_overrides
-ReturnToService=2
-SlurmdTimeout={timeout_s}
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0
-{nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=60 DefaultTime=10 OverSubscribe=NO State=UP
-"""
+FIRST_UID = 100_000  # above what distributions and directories use; each cluster of this machine has 16 of its own
 
 
 class Slurm:
@@ -68,14 +40,15 @@ class Slurm:
         timeout_s: Seconds after which a node that does not answer is DOWN (SlurmdTimeout).
     """
 
-    def __init__(self, folder: Path, *, nodes: int, cpus: int, users: Sequence[str], timeout_s: int = 10) -> None:
+    def __init__(self, folder: Path, *, nodes: int, cpus: int, users: Sequence[str], timeout_s: int = 60) -> None:
         self.folder = folder.resolve()
         self.nodes: dict[str, Machine] = {}
         self._names = [f"n{index}" for index in range(nodes)]
         self._cpus, self._timeout_s = cpus, timeout_s
-        self.uids = {name: FIRST_UID + index for index, name in enumerate(users)}
+        first = FIRST_UID + 16 * int(identity_of(self.folder), 16)
+        self.uids = {name: first + index for index, name in enumerate(users)}
         self._cleanup = contextlib.ExitStack()
-        self.environment = plain_environment() | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": programs.PATH}
+        self.environment = plain_environment() | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": site.PATH}
 
     def __enter__(self) -> Slurm:
         with self._cleanup:
@@ -128,12 +101,8 @@ class Slurm:
             network.join(machine, index)
             self.nodes[name] = machine
         self.login = self.nodes.pop("login")
-        nodes = [
-            f"NodeName={name} NodeAddr={network.address(index)} CPUs={self._cpus} RealMemory=16000"
-            for index, name in enumerate(self._names)
-        ]
-        values = {"controller": network.address(len(nodes)), "folder": self.folder, "timeout_s": self._timeout_s}
-        (self.folder / "slurm.conf").write_text(_CONF.format(nodes="\n".join(nodes), **values))
+        addresses = {name: network.address(index) for index, name in enumerate(machines)}
+        (self.folder / "slurm.conf").write_text(site.configuration(self.folder, addresses, self._cpus, self._timeout_s))
         self._start_munge(self.login)
         self.login.start("slurmctld", ["slurmctld", "-D"], self.environment)
         # A slurmd that does not find it repeats after 20 s.
@@ -190,12 +159,12 @@ def _readable(place: Path) -> list[list[str]]:
 
 def ready_to_run() -> None:
     """Raise Missing, with the requirements, if no Slurm can run here: it creates and removes a small machine."""
-    programs.found()
+    site.found()
     with tempfile.TemporaryDirectory(prefix="rdma-ray-slurm-probe-") as name:
         try:
             Machine("probe", Path(name), identity=identity_of(Path(name)), mounts=[bind(Path(name), "/mnt")]).stop()
         except ProgramEnded as problem:
-            raise Missing(f"{programs.NEEDS}: root cannot create a machine of namespaces here: {problem}") from None
+            raise Missing(f"{site.NEEDS}: root cannot create a machine of namespaces here: {problem}") from None
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import ray
 
 from workloads.slurm.facts import drivers, free_port
 
@@ -75,7 +74,7 @@ class Cluster:
             "ray": {
                 "cluster": folder.name,
                 "mode": "cluster",
-                "version": ray.__version__,
+                "version": version("ray"),
                 "dashboard": self.jobs,
                 "jobs": self.jobs,
                 "client": self.client,

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from workloads.launch.guard import PRCTL, SUBREAPER, descendants, die_with_parent
@@ -34,6 +34,7 @@ from workloads.slurm.members import Link, Members
 
 TEMPORARY = "/tmp"  # not TMPDIR: Ray's sockets are below, and the path of a socket has 107 bytes
 POLL_S = 0.2
+START_POLL_S = 1.0  # of Ray's state, and of the shared file system
 GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL for the command. Slurm gives a job 30 by default (KillWait)."""
 ATTEMPTS = 3
@@ -70,6 +71,8 @@ class Node:
         self.contained = "RDMA_RAY_CONTAINED" in os.environ
         """Whether standard input is a pipe that ends with the job (`contained` in job.sh)."""
         self.ray: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        """The command, on the first node."""
 
     def run(self, command: Sequence[str]) -> int:
         """Be the head or a worker until the end of the cluster."""
@@ -92,66 +95,65 @@ class Node:
             write(self.folder / "head.json", {"gcs": cluster.gcs, "members": members.port, "address": self.address})
             joined = members.seen
             while missing := sorted(set(self.nodes) - cluster.alive()):
-                self._check(members)
-                if time.monotonic() > self.deadline:
-                    why = [
-                        f"{name} ({'its Ray does not join' if name in joined else 'not started'})" for name in missing
-                    ]
-                    raise Stop(1, f"not all nodes joined within {self.wait_s:g} s: missing {', '.join(why)}")
-                time.sleep(POLL_S)
+                why = [f"{name} ({'its Ray does not join' if name in joined else 'not started'})" for name in missing]
+                self._wait(members, f"missing {', '.join(why)}: not all nodes joined")
             described = cluster.outputs(self.folder)
             write(self.folder / "outputs.json", described)
             say(f"Ray runs on {len(self.nodes)} nodes: {', '.join(self.nodes)}; outputs {self.folder / 'outputs.json'}")
-            process = None
             if command:
                 environment = self.environment | head.entry_environment(described, cluster.gcs, self.place)
                 with _own_words(command[0]):
-                    process = subprocess.Popen(command, env=environment, start_new_session=True)
+                    self.process = subprocess.Popen(command, env=environment, start_new_session=True)
             try:
-                while process is None or process.poll() is None:
+                while self.process is None or self.process.poll() is None:
                     self._check(members)
                     time.sleep(POLL_S)
             finally:
-                if process is not None:
-                    end(process)
-            code = process.returncode
+                if self.process is not None:
+                    end(self.process)
+            code = int(self.process.returncode)
             raise Stop(code if code >= 0 else 128 - code)
 
     def _worker(self) -> None:
         found = self.folder / "head.json"
         while not found.exists():
-            self._check(None)
-            if time.monotonic() > self.deadline:
-                raise Stop(1, f"{self.name}: the head did not start within {self.wait_s:g} s")
-            time.sleep(POLL_S)
+            self._wait(None, f"{self.name}: the head did not start")
         cluster = json.loads(found.read_text())
-        with Link(cluster["address"], cluster["members"], self.name, self.token) as link:
-            self._start_ray([f"--address={cluster['gcs']}"])
-            while not link.closed(POLL_S):
-                self._check(None)
+        try:
+            link = Link(cluster["address"], cluster["members"], self.name, self.token)
+        except OSError as error:
+            raise Stop(1, f"{self.name}: the first node does not answer at {cluster['address']} ({error})") from None
+        with link:
+            for attempt in range(1, ATTEMPTS + 1):
+                ray = self._start_ray([f"--address={cluster['gcs']}"])
+                while not link.closed(POLL_S):
+                    # On a busy machine Ray gives up after 30 s, and has no setting for it (2.60: _private/node.py).
+                    if ray.poll() is not None and attempt < ATTEMPTS and not (self.folder / "outputs.json").exists():
+                        break
+                    self._check(None)
+                else:
+                    return
+                kill_descendants()
 
     def _start_head(self) -> head.Cluster:
         """Start Ray's head. Another job may take a port between the moment it is found free and Ray's start."""
         for attempt in range(1, ATTEMPTS + 1):
             cluster = head.Cluster(self.address, self.token, self.nodes)
             self.environment |= cluster.variables
-            self._start_ray(cluster.arguments)
+            ray = self._start_ray(cluster.arguments)
             while not cluster.started(self.name):
                 try:
-                    self._check(None)
+                    self._wait(None, f"Ray's head on {self.name} does not answer")
                 except Stop:
-                    if attempt == ATTEMPTS or self.signal:
+                    if ray.poll() is None or attempt == ATTEMPTS or self.signal:
                         raise
                     break
-                if time.monotonic() > self.deadline:
-                    raise Stop(1, f"Ray's head on {self.name} does not answer after {self.wait_s:g} s:\n{self._tail()}")
-                time.sleep(POLL_S)
             else:
                 return cluster
             kill_descendants()
         raise AssertionError
 
-    def _start_ray(self, arguments: Sequence[str]) -> None:
+    def _start_ray(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         # `-m ray.scripts.scripts` instead of `ray`: the first line of a script has another path in a container.
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={self.name}"]
         command += [f"--temp-dir={self.place / 'ray'}", f"--node-ip-address={self.address}", "--disable-usage-stats"]
@@ -163,9 +165,11 @@ class Node:
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.place,
                 preexec_fn=die_with_parent,
             )  # fmt: skip
+        return self.ray
 
     def _check(self, members: Members | None) -> None:
         """Raise Stop at a signal, when this node's Ray has ended, and when another node is lost or did not start."""
+        reap({process.pid for process in (self.ray, self.process) if process is not None})
         if self.signal:
             raise Stop(128 + self.signal)
         if self.contained and select.select([0], [], [], 0)[0] and not os.read(0, 1):
@@ -174,9 +178,15 @@ class Node:
             raise Stop(1, f"node {self.name}: its Ray ended with status {self.ray.returncode}:\n{self._tail()}")
         if members is not None and (lost := members.lost()):
             raise Stop(1, f"node {lost} is lost: its process ended, or it does not answer")
+
+    def _wait(self, members: Members | None, late: str) -> None:
+        """Pause in the start of the cluster. Raise Stop with `late` at the time limit, and when any node failed."""
+        self._check(members)
         for failed in self.folder.glob("failed-*"):
-            name = failed.name.removeprefix("failed-")
-            raise Stop(1, f"node {name} failed with status {failed.read_text().strip()}: its message is above")
+            raise Stop(1, f"node {failed.name.removeprefix('failed-')} did not start: its message is above")
+        if time.monotonic() > self.deadline:
+            raise Stop(1, f"{late} within {self.wait_s:g} s (--wait)")
+        time.sleep(START_POLL_S)
 
     def _tail(self) -> str:
         """Return the end of Ray's log, without what it prints of its own state."""
@@ -206,6 +216,13 @@ def own_place(job: str) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def reap(children: Collection[int]) -> None:
+    """Wait for orphans that have ended: as a subreaper, this process inherits them. `children` have their own wait."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in children:
+            os.waitpid(ended.si_pid, 0)
+
+
 def kill_descendants() -> None:
     """Kill all descendants, orphans included, and wait for their end."""
     deadline = time.monotonic() + GRACE_S
@@ -213,9 +230,7 @@ def kill_descendants() -> None:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        reap(())
         time.sleep(0.02)
 
 
@@ -265,10 +280,15 @@ def main(folder: str, wait_s: str, *command: str) -> int:
         signal.signal(number, note)
     PRCTL(SUBREAPER, 1, 0, 0, 0)
     os.umask(0o077)
-    with own_place(os.environ["SLURM_JOB_ID"]) as place:
-        nodes.append(node := Node(Path(folder), place, float(wait_s)))
-        node.signal = noted[0] if noted else 0
-        return node.run(command)
+    try:
+        with own_place(os.environ["SLURM_JOB_ID"]) as place:
+            nodes.append(node := Node(Path(folder), place, float(wait_s)))
+            node.signal = noted[0] if noted else 0
+            return node.run(command)
+    except OSError as error:
+        # A canceled job has no folder any more, a name no address, a disk no space.
+        say(f"{os.environ['SLURMD_NODENAME']}: {error}")
+        return 1
 
 
 if __name__ == "__main__":
