@@ -36,6 +36,7 @@ dist.destroy_process_group()
 def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     """One cluster stays up and is used by its outputs; the other's command trains and measures on the same nodes."""
     alice = start(slurm, "alice", "--sbatch", "nodelist=n0,n1")
+    alice.wait_until_ready()
     # `bench` and `train` as the command, and what bob finds of alice's.
     command = """
     rdma-ray bench nccl --op all_reduce --end 64K --json bench.json || exit
@@ -44,7 +45,6 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     env | grep -F "$(cat rdma-ray-slurm/job-*/token)" && exit 91
     exit 7"""
     bob = start(slurm, "bob", "--sbatch", "nodelist=n0,n1", "--", "bash", "-c", command)
-    alice.wait_until_ready()
     bob.wait_until_ready()
     assert alice.outputs.target == "slurm"
     assert alice.outputs.nodes.model_dump() == {"min": 2, "max": 2, "gpus_per_node": 0, "cpus_per_node": 2}
@@ -126,9 +126,9 @@ def test_lost_nodes_are_named(slurm: Slurm) -> None:
     killed = start(slurm, "alice", "--sbatch", "nodelist=n0,n1", "--", "sleep", "600")
     text = rdma_ray(slurm, "bob", "slurm", "run", "--dry-run", "--time", "15", "--memory", "1G", "--", "sleep", "600")
     slurm.home("bob").joinpath("job.sbatch").write_text(text.stdout)
+    killed.wait_until_ready()
     submitted = slurm.run(["sbatch", "--parsable", "--nodelist=n0,n2", "--cpus-per-task=2", "job.sbatch"], user="bob")
     dark = Run(slurm, "bob", submitted.stdout.strip())
-    killed.wait_until_ready()
     dark.wait_until_ready()
     for process in of_node(slurm, "n1", "alice"):
         if process.name() == "raylet":

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -38,6 +39,9 @@ START_POLL_S = 1.0  # of Ray's state, and of the shared file system
 GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL for the command. Slurm gives a job 30 by default (KillWait)."""
 ATTEMPTS = 3
+TOO_SLOW = "The current node timed out during startup"
+"""What Ray says when a node took more than 30 s to register, as on a busy machine. It has no setting for it
+(2.60: ray/_private/node.py); this node tries again until its own time limit."""
 LINES = 12  # of Ray's log to show
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -124,11 +128,11 @@ class Node:
         except OSError as error:
             raise Stop(1, f"{self.name}: the first node does not answer at {cluster['address']} ({error})") from None
         with link:
-            for attempt in range(1, ATTEMPTS + 1):
+            for attempt in itertools.count(1):
                 ray = self._start_ray([f"--address={cluster['gcs']}"])
                 while not link.closed(POLL_S):
-                    # On a busy machine Ray gives up after 30 s, and has no setting for it (2.60: _private/node.py).
-                    if ray.poll() is not None and attempt < ATTEMPTS and not (self.folder / "outputs.json").exists():
+                    joined = (self.folder / "outputs.json").exists()
+                    if ray.poll() is not None and not joined and self._again(attempt):
                         break
                     self._check(None)
                 else:
@@ -137,7 +141,7 @@ class Node:
 
     def _start_head(self) -> head.Cluster:
         """Start Ray's head. Another job may take a port between the moment it is found free and Ray's start."""
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in itertools.count(1):
             cluster = head.Cluster(self.address, self.token, self.nodes)
             self.environment |= cluster.variables
             ray = self._start_ray(cluster.arguments)
@@ -145,7 +149,7 @@ class Node:
                 try:
                     self._wait(None, f"Ray's head on {self.name} does not answer")
                 except Stop:
-                    if ray.poll() is None or attempt == ATTEMPTS or self.signal:
+                    if ray.poll() is None or self.signal or not self._again(attempt):
                         raise
                     break
             else:
@@ -187,6 +191,10 @@ class Node:
         if time.monotonic() > self.deadline:
             raise Stop(1, f"{late} within {self.wait_s:g} s (--wait)")
         time.sleep(START_POLL_S)
+
+    def _again(self, attempt: int) -> bool:
+        """Return whether a Ray that has ended while it started gets another attempt."""
+        return time.monotonic() < self.deadline and (attempt < ATTEMPTS or TOO_SLOW in self._tail())
 
     def _tail(self) -> str:
         """Return the end of Ray's log, without what it prints of its own state."""
