@@ -40,7 +40,8 @@ NOT_AWAITED = {"pulumi.com/skipAwait": "true"}
 FORCE_CONFLICTS = {"pulumi.com/patchForce": "true"}
 """The worker groups are one list to the API server (no merge key in the CRD of KubeRay 1.6.2). Once the autoscaler has
 written to the list it owns all of it, and an `up` that changes the cluster fails with a conflict unless forced. Forcing
-resets `replicas` and ends no worker: the operator ends only the workers that the autoscaler names."""
+resets `replicas` and ends no worker: the operator ends only the workers that the autoscaler names. Of a RayService, the
+operator owns the list since it has added its finalizer (seen with KubeRay 1.6.2, 2026-11-23)."""
 
 
 class Workload(pulumi.ComponentResource):
@@ -78,12 +79,10 @@ class Workload(pulumi.ComponentResource):
         preview: they concern other fields, or set the same values (`gpu_pod` of the cloud).
         """
         args, mode, queued = self._args, self._args.settings.ray.mode, self._args.queued
-        # The autoscaler changes the clusters of a RayService, not its own list.
-        scaled = args.autoscaled and mode == "cluster"
         body = workload(args)
-        marks = {**NOT_AWAITED, **(FORCE_CONFLICTS if scaled else {})}
+        marks = {**NOT_AWAITED, **(FORCE_CONFLICTS if args.autoscaled else {})}
         body["metadata"]["annotations"] = {**marks, **body["metadata"].get("annotations", {})}
-        group = "spec.workerGroupSpecs[0]"
+        group = f"spec{'.rayClusterConfig' if mode == 'service' else ''}.workerGroupSpecs[0]"
         # A RayCluster of another size or template needs another admission: Kueue would end the cluster and start it
         # again, which a replacement shows in the preview. Also, Kueue owns the list of worker groups after it has
         # written to it (no merge key in the CRD of KubeRay 1.6.2). Of a RayJob, KubeRay reads the spec once
@@ -94,8 +93,8 @@ class Workload(pulumi.ComponentResource):
             # The pods name all of these, and the NetworkPolicy must exist before the first port opens.
             depends_on=[*supporting, *args.depends_on],
             ignore_changes=[
-                # Ray's autoscaler owns both.
-                *([f"{group}.replicas", f"{group}.scaleStrategy"] if scaled else []),
+                # Ray's autoscaler owns both; of a RayService, the operator.
+                *([f"{group}.replicas", f"{group}.scaleStrategy"] if args.autoscaled else []),
                 # Kueue owns it.
                 *(["spec.suspend"] if queued else []),
             ],

@@ -35,7 +35,8 @@ def stacks() -> Iterator[tuple[str, Json, dict[str, str]]]:
         if ours.get("ray", {}).get("mode", "cluster") == "cluster":
             yield f"{name}, Indexed Job", ours | {"ray": ours["ray"] | INDEXED_JOB}, theirs
             yield f"{name}, RayJob", ours | {"ray": ours["ray"] | RAY_JOB}, theirs
-        if "queue" not in ours:
+        # Kueue would not admit the second cluster of an upgrade.
+        if "queue" not in ours and ours["ray"].get("mode") != "service":
             yield f"{name}, queued", ours | {"queue": "kueue"}, theirs
         elif ours["nodes"]["capacity"] == QUEUED:
             nodes = ours["nodes"]

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from infra.catalog.pins import RAY_API, RAY_IMAGE
 from infra.kubernetes.pods import NAMESPACE, SERVE_PORT
@@ -26,13 +25,9 @@ from tests.pods.conftest import NEXT_IMAGE
 from tests.pods.deployed_stack import RDMA_RAY, DeployedStack, following, user
 from tests.pods.jobs import running
 from tests.pods.pod_cluster import PodCluster
+from tests.workloads.serving.checkpoint import trained
 from tests.workloads.stack_outputs import LOCAL
 from tools.kubernetes.api import Json
-from workloads.train import shards
-from workloads.train.checkpoints import Folder, label_of
-from workloads.train.digits import DigitsTask
-from workloads.train.options import DigitsOptions
-from workloads.train.state import TrainState
 
 RATE, AFTER_S, LONGEST_S = 200, 60, 420
 """Requests a second; seconds of them after the first answer of the next version; seconds of them at most."""
@@ -83,11 +78,7 @@ def shared(pod_cluster: PodCluster, tmp_path_factory: pytest.TempPathFactory) ->
     """A folder of this machine in place of the bucket, with a checkpoint as `rdma-ray train digits` writes it."""
     pod_cluster.shares()
     folder = tmp_path_factory.mktemp("shared")
-    task = DigitsTask(DigitsOptions())
-    state = TrainState(task.model(torch.device("cpu")), None)
-    state.optimizer = task.optimizer(state.model)
-    state.schedule = task.schedule(state.optimizer, 1)
-    shards.save(Folder(str(folder), "digits"), label_of(0), state.snapshot(0, 1), keep=1)
+    trained(folder, steps=0)
     return folder
 
 
@@ -143,7 +134,8 @@ def test_image_changes_without_a_failed_request(
     with ThreadPoolExecutor(1) as pool:
         command = [*running(LOAD), address(service), service.token, NEXT_IMAGE, *numbers]
         load = pool.submit(service.run, command, LONGEST_S + 120)
-        service.api.apply(following_version.one("RayService"))
+        # As the annotation pulumi.com/patchForce has it: the operator owns the list of worker groups by now.
+        service.api.apply(following_version.one("RayService"), force=True)
         [line] = [line for line in load.result().splitlines() if line.startswith("LOAD ")]
     print(line)
     said = json.loads(line.removeprefix("LOAD "))

@@ -59,8 +59,16 @@ def ray_job(live: Json, state: View) -> Json:
     return job(identity.RAY_JOB, live, state) or written_whole(live, state)
 
 
+def ray_service(live: Json, state: View) -> Json:
+    """Write the whole object, as KubeRay does when it adds its finalizer, with the fields that its type always has."""
+    drifted = written_whole(live, state)
+    for group in value_at(drifted, "spec.rayClusterConfig.workerGroupSpecs") or ():
+        group.setdefault("scaleStrategy", {})
+    return drifted
+
+
 def written_whole(live: Json, _state: View) -> Json:
-    """Write an object whole, as Kueue does when it adds its finalizer, and KubeRay to a RayService."""
+    """Write an object whole, as Kueue does when it adds its finalizer."""
     return {"spec": rewritten(live.get("spec") or {})}
 
 
@@ -99,5 +107,5 @@ DRIFTS: Mapping[str, Callable[[Json, View], Json]] = {
     identity.JOB: partial(job, identity.JOB),
     identity.RAY_CLUSTER: ray_cluster,
     identity.RAY_JOB: ray_job,
-    identity.RAY_SERVICE: written_whole,
+    identity.RAY_SERVICE: ray_service,
 }

@@ -96,17 +96,23 @@ def selector_matches_template(call: Call) -> str | None:
     status="409 Conflict",
 )
 def worker_groups_have_one_writer(call: Call) -> str | None:
-    """A RayCluster's worker groups are one list without a merge key, so that its last writer owns all of it."""
-    groups = value_at(call.live, "spec.workerGroupSpecs") or ()
+    """A RayCluster's worker groups are one list without a merge key, so that its last writer owns all of it; likewise a
+    RayService's (seen with KubeRay 1.6.2, 2026-11-23)."""
+    own = {
+        identity.RAY_CLUSTER: "spec.workerGroupSpecs",
+        identity.RAY_SERVICE: "spec.rayClusterConfig.workerGroupSpecs",
+    }
+    groups = value_at(call.live, own.get(call.type, "-")) or ()
     forced = (value_at(call.inputs, "metadata.annotations") or {}).get("pulumi.com/patchForce")
-    if call.type != identity.RAY_CLUSTER or forced == "true":
+    if call.type not in own or forced == "true":
         return None
     # Ray's autoscaler sets no field manager, so the API server uses the name of its HTTP client.
-    writers = {"python-requests": any("scaleStrategy" in group for group in groups)}
+    other = "python-requests" if call.type == identity.RAY_CLUSTER else "kuberay-operator"
+    writers = {other: any("scaleStrategy" in group for group in groups)}
     labels = [value_at(group, "template.metadata.labels") or {} for group in groups]
     writers["kueue"] = any(f"{identity.KUEUE}/podset" in each for each in labels)
     for writer in (writer for writer, wrote in writers.items() if wrote):
-        return f'Apply failed with 1 conflict: conflict with "{writer}" using ray.io/v1: .spec.workerGroupSpecs'
+        return f'Apply failed with 1 conflict: conflict with "{writer}" using ray.io/v1: .{own[call.type]}'
     return None
 
 

@@ -31,10 +31,11 @@ def spec(stack: dict[str, Any], **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("least", [0, 3])
 def test_ray_serve_reads_its_configuration(least: int) -> None:
     """A new cluster begins with replicas even if there may be none: only then it has shown that they start."""
-    schema = pytest.importorskip("ray.serve.schema")
+    from ray.serve.schema import ServeDeploySchema
+
     wanted = {"service__minReplicas": least, "service__maxReplicas": 8, "service__arguments": ["a=b=c"]}
     config = yaml.safe_load(spec(GKE, nodes__max=4, **wanted)["serveConfigV2"])
-    read = schema.ServeDeploySchema.model_validate(config)
+    read = ServeDeploySchema.model_validate(config)
     [application] = read.applications
     assert application.args == {"a": "b=c", "gpus_per_replica": 1}
     [deployment] = application.deployments
@@ -140,7 +141,6 @@ def test_health_needs_no_token() -> None:
 
 
 def test_proxy_without_a_token_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("starlette")
     for token in ("", None):
         monkeypatch.setenv("RAY_AUTH_TOKEN", token) if token is not None else monkeypatch.delenv("RAY_AUTH_TOKEN")
         with pytest.raises(RuntimeError, match="RAY_AUTH_TOKEN"):

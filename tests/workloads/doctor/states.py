@@ -31,6 +31,7 @@ HOUR = 3600.0
 SECTIONS = {
     "RayCluster": "rayclusters",
     "RayJob": "rayjobs",
+    "RayService": "rayservices",
     "Job": "jobs",
     "Network": "networks",
     "GKENetworkParamSet": "network parameters",
@@ -167,7 +168,7 @@ def cloud(name: str, workers: int = 2) -> State:
     found["operators"] = [
         body("Deployment", "kuberay-operator", {"replicas": 1}, {"availableReplicas": 1}, namespace="kuberay-system")
     ]
-    (workload,) = (*found["rayclusters"], *found["rayjobs"], *found["jobs"])
+    (workload,) = (*found["rayclusters"], *found["rayjobs"], *found["rayservices"], *found["jobs"])
     cluster = workload["metadata"]["name"]
     workload["status"] = {"state": "ready", "jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}
     workload["spec"]["suspend"] = False
@@ -222,7 +223,8 @@ def _templates(workload: Json, workers: int) -> Iterator[tuple[str, Json]]:
     if workload["kind"] == "Job":
         yield from (("worker", workload["spec"]["template"]) for _ in range(workers))
         return
-    spec = workload["spec"].get("rayClusterSpec") or workload["spec"]
+    own = workload["spec"]
+    spec = own.get("rayClusterSpec") or own.get("rayClusterConfig") or own
     yield "head", spec["headGroupSpec"]["template"]
     yield from (("worker", spec["workerGroupSpecs"][0]["template"]) for _ in range(workers))
 

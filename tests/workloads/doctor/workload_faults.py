@@ -12,6 +12,7 @@ from workloads.doctor.state import State
 
 LONG_AGO = at(NOW - HOUR)
 GKE, RAY_JOB, JOB = (partial(states.cloud, name) for name in ("gke", "gke, RayJob", "gke, Indexed Job"))
+SERVICE = partial(states.cloud, "gke-service")
 ALONE, QUEUED = (partial(states.cloud, name, 0) for name in ("gke", "eks, queued"))
 WORKER = "gke-ray-worker-2"
 
@@ -63,6 +64,12 @@ def other_image(state: State) -> None:
     status["image"] = "registry.example/ray:new"
 
 
+def application_failed(state: State) -> None:
+    """In the cluster of an upgrade, while the one before still serves."""
+    failed = {"default": {"status": "DEPLOY_FAILED", "message": "no checkpoint in /bucket/digits"}}
+    state.kubernetes["rayservices"][0]["status"]["pendingServiceStatus"] = {"applicationStatuses": failed}
+
+
 def moved_tag(state: State) -> None:
     (status,) = named(state, "pods", WORKER)["status"]["containerStatuses"]
     status["imageID"] = f"rayproject/ray@sha256:{'b' * 64}"
@@ -98,6 +105,14 @@ FAULTS = [
         lambda s: s.kubernetes["rayclusters"][0]["status"].update(state="failed"),
     ),
     Fault("workload", "RayJob gke-ray", "the job failed", "delete rayjob gke-ray", RAY_JOB, ray_job_failed),
+    Fault(
+        "workload",
+        "RayService gke-service-ray",
+        "its application does not run",
+        "describe rayservice gke-service-ray",
+        SERVICE,
+        application_failed,
+    ),
     Fault(
         "workload",
         "Job gke-ray",

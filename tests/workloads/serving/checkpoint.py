@@ -1,0 +1,31 @@
+"""A checkpoint as `rdma-ray train digits` writes it, without Ray Train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from workloads.train import shards
+from workloads.train.checkpoints import Folder, label_of
+from workloads.train.data.source import Share
+from workloads.train.digits import DigitsTask
+from workloads.train.options import DigitsOptions
+from workloads.train.state import TrainState
+
+
+def trained(storage: Path, steps: int) -> DigitsTask:
+    """Train for so many steps, write the checkpoint of the run `digits`, and return the task."""
+    task, cpu = DigitsTask(DigitsOptions()), torch.device("cpu")
+    torch.manual_seed(0)
+    state = TrainState(task.model(cpu), None)
+    state.optimizer = task.optimizer(state.model)
+    state.schedule = task.schedule(state.optimizer, max(1, steps))
+    share = Share(rank=0, world=1, first_step=0, steps=steps, batch=128, seed=0)
+    for batch in task.data.batches(share, cpu):
+        state.optimizer.zero_grad()
+        task.loss(state.model, batch).backward()
+        state.optimizer.step()
+        state.progress.step += 1
+    shards.save(Folder(str(storage), "digits"), label_of(steps), state.snapshot(0, 128), keep=1)
+    return task
