@@ -78,7 +78,7 @@ def pod_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 @pytest.fixture(scope="module")
 def gke(pod_cluster: PodCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedStack]:
     """The gke stack's objects, applied; deleted after the module."""
-    scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 20})
+    scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 10})
     # A folder of this machine replaces the bucket.
     stack = DeployedStack(pod_cluster, "gke", scale, {"storage": {"bucket": "mine"}} if pod_cluster.sees else {})
     stack.apply()

@@ -193,6 +193,11 @@ class DeployedStack:
         command = self.kubectl("logs", pod["metadata"]["name"])
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
+    def has_said(self, pod: Json, word: str) -> bool:
+        """Return whether a pod runs and has printed a word."""
+        runs = any("running" in each["state"] for each in pod["status"].get("containerStatuses", ()))
+        return runs and word in self.log(pod)
+
     def touch(self, pod: Json, file: str) -> None:
         """Create a file in a pod's first container, by `kubectl exec`."""
         container = pod["spec"]["containers"][0]["name"]

@@ -87,10 +87,9 @@ def held(stack: DeployedStack, *nodes: str) -> Iterator[None]:
 def until_said(stack: DeployedStack, index: int, word: str, within_s: float = 300) -> None:
     """Wait until a pod has printed a word."""
 
-    def said() -> bool | None:
+    def said() -> bool:
         body = pod(stack, index)
-        started = body and any("running" in each["state"] for each in body["status"].get("containerStatuses", ()))
-        return True if started and word in stack.log(body or {}) else None
+        return body is not None and stack.has_said(body, word)
 
     stack.api.until(f"pod {index} to print {word}", said, within_s)
 

@@ -8,6 +8,7 @@ as the run prints. The operator runs in a pod, with its chart's account and role
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -106,21 +107,36 @@ def test_a_user_sees_log_and_exit_code(gke: DeployedStack, tmp_path: Path) -> No
 
 def test_log_is_whole_when_the_port_forward_drops(gke: DeployedStack, tmp_path: Path) -> None:
     """`rdma-ray logs` with nothing but the stack's outputs; its kubectl is killed ten times while the job prints."""
-    head_of(gke)
+    head = head_of(gke)
     with gke.forwarded() as port:
         gke.submit(port, "counting", COUNTING, {})
         gke.until_logged(port, "counting", "LINE")
     log, killed = tmp_path / "log", set[int]()
     with following([str(RDMA_RAY), "logs", "counting"], user(gke.outputs(tmp_path / "outputs.json")), log) as follower:
-        while follower.poll() is None:
-            time.sleep(2)
+
+        def kill() -> bool:
+            assert follower.poll() is None, log.read_text()[-500:]
             for child in psutil.Process(follower.pid).children(recursive=True):
-                if child.name() == "kubectl" and len(killed) < 10:
+                if child.pid not in killed and serves(child):
                     child.kill()
                     killed.add(child.pid)
-        assert follower.wait() == 7
-    assert len(killed) == 10
-    assert re.findall(r"^LINE (\d+)$", log.read_text(), re.MULTILINE) == [str(number) for number in range(600)]
+            return len(killed) == 10
+
+        gke.api.until("ten drops", kill, 240)
+        gke.touch(head, "/tmp/counted")
+        assert follower.wait(120) == 7
+    *lines, last = re.findall(r"^(?:LINE|LAST) (\d+)$", log.read_text(), re.MULTILINE)
+    assert lines == [str(number) for number in range(int(last) + 1)]
+
+
+def serves(process: psutil.Process) -> bool:
+    """Return whether it is a port-forward of `rdma-ray` with a connection; one that ends earlier is an error."""
+    with contextlib.suppress(psutil.Error):
+        for word in process.cmdline()[1:] if process.name() == "kubectl" else ():
+            if word.startswith("--kubeconfig="):
+                said = Path(word.partition("=")[2]).with_name("port-forward.log")
+                return said.exists() and "Handling connection" in said.read_text()
+    return False
 
 
 def test_training_reports_time_to_first_step(gke: DeployedStack, tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ The operator reaches the head's dashboard by the name of its Service, with the s
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -24,8 +22,6 @@ from tests.pods.jobs import GANG, INSTALLED_GANG, running
 from tests.pods.pod_cluster import PodCluster, run_to_end
 from tools.kubernetes.api import Json
 
-LATE_S = 60
-
 
 @pytest.fixture(scope="module")
 def queued(pod_cluster: PodCluster) -> Iterator[None]:
@@ -38,24 +34,38 @@ def queued(pod_cluster: PodCluster) -> Iterator[None]:
 
 
 @pytest.fixture
-def late_installer(pod_cluster: PodCluster) -> Iterator[None]:
-    """A GPU node without gIB. Like the installer of a new node, a pod writes it a minute later."""
-    run = partial(
-        run_to_end,
-        pod_cluster.api,
-        RAY_IMAGE,
-        container={"securityContext": {"runAsUser": 0}, "volumeMounts": [{"name": "gib", "mountPath": "/gib"}]},
-        nodeName=pod_cluster.nodes["gpu-0"],
-        tolerations=[{"operator": "Exists"}],
-        volumes=[{"name": "gib", "hostPath": {"path": HOST_GIB}}],
-    )
-    phase, log = run(["bash", "-ec", f"cd /gib; mv scripts gone; rm {INSTALLED}"])
-    assert phase == "Succeeded", log
-    with ThreadPoolExecutor(1) as thread:
-        late = thread.submit(run, ["bash", "-ec", f"sleep {LATE_S}; cd /gib; mv gone scripts; touch {INSTALLED}"])
-        yield
-        phase, log = late.result()
-    assert phase == "Succeeded", log
+def late_installer(pod_cluster: PodCluster) -> Iterator[Callable[[DeployedStack], None]]:
+    """A GPU node without gIB. The function writes it, like the installer of a new node, when a worker there waits."""
+    node, gone = pod_cluster.nodes["gpu-0"], False
+
+    def run(script: str) -> None:
+        phase, log = run_to_end(
+            pod_cluster.api,
+            RAY_IMAGE,
+            ["bash", "-ec", f"cd /gib; {script}"],
+            container={"securityContext": {"runAsUser": 0}, "volumeMounts": [{"name": "gib", "mountPath": "/gib"}]},
+            nodeName=node,
+            tolerations=[{"operator": "Exists"}],
+            volumes=[{"name": "gib", "hostPath": {"path": HOST_GIB}}],
+        )
+        assert phase == "Succeeded", log
+
+    def install(stack: DeployedStack) -> None:
+        nonlocal gone
+
+        def waits() -> bool:
+            there = (pod for pod in stack.workers() if pod["spec"].get("nodeName") == node)
+            return any(stack.has_said(pod, "waiting for the gIB installer") for pod in there)
+
+        stack.api.until("a worker to wait for gIB", waits, 600)
+        run(f"mv gone scripts; touch {INSTALLED}")
+        gone = False
+
+    run(f"mv scripts gone; rm {INSTALLED}")
+    gone = True
+    yield install
+    if gone:
+        run(f"mv gone scripts; touch {INSTALLED}")
 
 
 @pytest.fixture(params=["none", "kueue"])
@@ -64,12 +74,14 @@ def stack(pod_cluster: PodCluster, request: pytest.FixtureRequest) -> Iterator[D
     queue, applied."""
     code = GANG if request.param == "kueue" else INSTALLED_GANG
     changes: Json = {"ray": {"mode": "job", "entrypoint": shlex.join(running(code))}, "nodes": {"max": 2}}
-    request.getfixturevalue("queued" if request.param == "kueue" else "late_installer")
+    prepared = request.getfixturevalue("queued" if request.param == "kueue" else "late_installer")
     if request.param == "kueue":
         changes["queue"] = "kueue"
     stack = DeployedStack(pod_cluster, "gke", Scale(seconds={"ttlSecondsAfterFinished": 10}), changes)
     assert stack.one("RayJob")["spec"].get("suspend", False) is (request.param == "kueue")
     stack.apply()
+    if request.param == "none":
+        prepared(stack)
     yield stack
     print(stack.describe())
     stack.delete()
