@@ -12,6 +12,9 @@ from pathlib import Path
 
 PORTS = range(20_000, 32_000)  # below Linux's ephemeral ports, from which Ray's own connections take theirs
 NICS = Path("/sys/class/infiniband")
+TASK = {f"SLURM_{name}" for name in ("PROCID", "LOCALID", "NTASKS", "NPROCS", "NTASKS_PER_NODE", "TASKS_PER_NODE")}
+"""Variables of srun's task, of which there is one per node. Libraries take a rank for a task when they find them, such as
+Lightning by SLURM_NTASKS (lightning: fabric/plugins/environments/slurm.py, read 2026-11)."""
 MIB = 2**20
 STORE = 0.3  # share of the memory that is Ray's object store; its default (ray_constants.py, 2.60)
 SMALLEST_STORE = 100 * MIB
@@ -44,7 +47,8 @@ def gpus_of(slurm: Mapping[str, str]) -> int:
 
 def environment(inherited: Mapping[str, str], folder: Path, place: Path) -> dict[str, str]:
     """Return the variables of Ray and everything below: the user's, without those that would change the cluster."""
-    kept = {name: value for name, value in inherited.items() if not name.startswith(("RAY_", "PULUMI_", "RDMA_RAY_"))}
+    own = ("RAY_", "PULUMI_", "RDMA_RAY_")
+    kept = {name: value for name, value in inherited.items() if not name.startswith(own) and name not in TASK}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     return kept | {
         "PATH": path,  # jobs of the cluster run `python`

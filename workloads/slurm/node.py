@@ -131,8 +131,7 @@ class Node:
             for attempt in itertools.count(1):
                 ray = self._start_ray([f"--address={cluster['gcs']}"])
                 while not link.closed(POLL_S):
-                    joined = (self.folder / "outputs.json").exists()
-                    if ray.poll() is not None and not joined and self._again(attempt):
+                    if ray.poll() is not None and not (self.folder / "outputs.json").exists() and self._again(attempt):
                         break
                     self._check(None)
                 else:

@@ -38,10 +38,13 @@ def test_ray_gets_what_slurm_gave(slurm: dict[str, str], arguments: list[str]) -
 
 def test_environment_keeps_the_users_and_has_no_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret")
-    inherited = {"HF_HOME": "/x", "RAY_ADDRESS": "other", "PULUMI_ACCESS_TOKEN": "p", "RDMA_RAY_OUTPUTS": "o"}
+    inherited = {"HF_HOME": "/x", "RAY_ADDRESS": "other", "PULUMI_ACCESS_TOKEN": "p", "RDMA_RAY_OUTPUTS": "o"} | {
+        "SLURM_NTASKS": "2",
+        "SLURM_JOB_ID": "7",
+    }
     found = facts.environment(inherited, tmp_path, tmp_path / "place")
-    assert found["HF_HOME"] == "/x"
-    assert {"RAY_ADDRESS", "PULUMI_ACCESS_TOKEN", "RDMA_RAY_OUTPUTS"}.isdisjoint(found)
+    assert (found["HF_HOME"], found["SLURM_JOB_ID"]) == ("/x", "7")
+    assert {"SLURM_NTASKS", "RAY_ADDRESS", "PULUMI_ACCESS_TOKEN", "RDMA_RAY_OUTPUTS"}.isdisjoint(found)
     assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", str(tmp_path / "token"))
     assert "s3cret" not in str(found)
     assert found["PATH"].startswith(str(Path(sys.executable).parent))
