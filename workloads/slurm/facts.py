@@ -13,7 +13,7 @@ from pathlib import Path
 PORTS = range(20_000, 32_000)  # below Linux's ephemeral ports, from which Ray's own connections take theirs
 NICS = Path("/sys/class/infiniband")
 TASK = {f"SLURM_{name}" for name in ("PROCID", "LOCALID", "NTASKS", "NPROCS", "NTASKS_PER_NODE", "TASKS_PER_NODE")}
-"""Variables of srun's task, of which there is one per node. Libraries take a rank for a task when they find them, such as
+"""Variables of srun's task, of which there is one per node. A library that finds them takes a rank for a task, such as
 Lightning by SLURM_NTASKS (lightning: fabric/plugins/environments/slurm.py, read 2026-11)."""
 MIB = 2**20
 STORE = 0.3  # share of the memory that is Ray's object store; its default (ray_constants.py, 2.60)
