@@ -39,9 +39,9 @@ START_POLL_S = 1.0  # of Ray's state, and of the shared file system
 GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL for the command. Slurm gives a job 30 by default (KillWait)."""
 ATTEMPTS = 3
-TOO_SLOW = "The current node timed out during startup"
-"""What Ray says when a node took more than 30 s to register, as on a busy machine. It has no setting for it
-(2.60: ray/_private/node.py); this node tries again until its own time limit."""
+TOO_SLOW = ("The current node timed out during startup", "Timed out waiting for node info")
+"""What Ray's node and its client server say after 30 s, as on a busy machine. They have no setting for it (2.60:
+ray/_private/node.py and services.py); this node tries again until its own time limit."""
 LINES = 12  # of Ray's log to show
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -193,7 +193,8 @@ class Node:
 
     def _again(self, attempt: int) -> bool:
         """Return whether a Ray that has ended while it started gets another attempt."""
-        return time.monotonic() < self.deadline and (attempt < ATTEMPTS or TOO_SLOW in self._tail())
+        tail = self._tail()
+        return time.monotonic() < self.deadline and (attempt < ATTEMPTS or any(text in tail for text in TOO_SLOW))
 
     def _tail(self) -> str:
         """Return the end of Ray's log, without what it prints of its own state."""
