@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
+from torch.distributed import (  # type: ignore[attr-defined]  # public, yet not among its typed exports
+    PrefixStore,
+    rendezvous,
+)
 
 from workloads.exits import WorkloadError
 from workloads.rendezvous import connect, open_store, own_address, select_interface
@@ -154,7 +157,7 @@ def in_torchrun() -> Place:
         # Sends nothing: the address from which this node reaches the first one.
         probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
         select_interface(probe.getsockname()[0])
-    store, rank, world = next(dist.rendezvous("env://", timeout=timedelta(seconds=PATIENCE_S)))
+    store, rank, world = next(rendezvous("env://", timeout=timedelta(seconds=PATIENCE_S)))
     # torchrun's own store outlives the ranks of a failed attempt, whose keys would mislead those of the next one
     # (torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py, 2.15).
     own = PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
@@ -163,13 +166,13 @@ def in_torchrun() -> Place:
     return Place(rank=rank, world=world, device=device)
 
 
-def _join(gpu: int | None, **rendezvous: Any) -> torch.device:
+def _join(gpu: int | None, **meeting: Any) -> torch.device:
     """Initialize the process group, and return this rank's device."""
     device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
     if gpu is not None:
         torch.cuda.set_device(device)
     backend = "gloo" if gpu is None else "nccl"
-    dist.init_process_group(backend, timeout=timedelta(seconds=PATIENCE_S), **rendezvous)
+    dist.init_process_group(backend, timeout=timedelta(seconds=PATIENCE_S), **meeting)
     return device
 
 

@@ -138,8 +138,10 @@ def test_fsdp_writes_a_shard_per_rank_and_resumes_bit_for_bit(tmp_path: Path) ->
     assert [chunk.sizes[0] for chunk in chunks["['model']['blocks.0.projection.weight']"].chunks] == [22, 22, 20]
     train(request(tmp_path, "parts", 3, **changes), 3)
     whole, parts = (shards.load(Folder(str(tmp_path), name), f"step-{LAST:09}") for name in ("whole", "parts"))
-    assert parts.pop("text") == whole.pop("text") == Text(None).sha256
-    torch.testing.assert_close(parts, whole, rtol=0, atol=0)
+    for name in ("model", "optimizer", "schedule"):
+        torch.testing.assert_close(parts[name], whole[name], rtol=0, atol=0)
+    assert parts["progress"]["losses"] == whole["progress"]["losses"]
+    assert parts["text"] == whole["text"] == Text(None).sha256
     assert all(type(leaf) is torch.Tensor for leaf in whole["model"].values())
 
 

@@ -53,7 +53,8 @@ class GPTTask(Task):
         mesh = init_device_mesh(device.type, (place()[1],))
         for block in model.blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy)
-        return fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)  # in place
+        return model
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return AdamW, which first clips the gradients' norm over all ranks. Norms' weights do not decay."""
