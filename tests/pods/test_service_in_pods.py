@@ -88,7 +88,10 @@ def stack_with(image: str, pod_cluster: PodCluster, shared: Path) -> DeployedSta
         shared=shared, seconds={"idleTimeoutSeconds": 15, "rayClusterDeletionDelaySeconds": CONNECTION_S + 10}
     )
     changes = {"ray": {"image": image, "idleMinutes": 1}, "nodes": {"max": 2}, "service": {"maxReplicas": 1}}
-    return DeployedStack(pod_cluster, "gke-service", scale, changes)
+    stack = DeployedStack(pod_cluster, "gke-service", scale, changes)
+    # For the heads of two clusters, whose containers request half a CPU each, on one node of two CPUs.
+    stack.workload["spec"]["rayClusterConfig"]["autoscalerOptions"]["resources"]["requests"]["cpu"] = "100m"
+    return stack
 
 
 @pytest.fixture(scope="module")

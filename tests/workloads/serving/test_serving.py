@@ -46,13 +46,8 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], says: str) -> None
 
 
 def test_ranks_of_a_language_model_are_on_one_node() -> None:
-    """As Ray's own classes read it, which import no vLLM for that."""
-    from ray.llm._internal.serve.engines.vllm.vllm_models import VLLMEngineConfig
-
     config = llm.llm_config({"model": "qwen", "source": "/m", "max_model_len": "32768", "gpus_per_replica": 4})
     assert config["engine_kwargs"] == {"tensor_parallel_size": 4, "max_model_len": 32768}
-    assert config["placement_group_config"]["strategy"] == "STRICT_PACK"
-    checked = VLLMEngineConfig.validate_placement_group_config(config["placement_group_config"])
-    assert checked["bundle_per_worker"]["GPU"] == 1
+    assert config["placement_group_config"] == {"bundle_per_worker": {"CPU": 1, "GPU": 1}, "strategy": "STRICT_PACK"}
     with pytest.raises(WorkloadError, match="set model=NAME and source=FOLDER"):
         llm.llm_config({"model": "qwen", "gpus_per_replica": 4})
