@@ -57,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(1)  # as the trainer does on CPUs
     dist.init_process_group("nccl" if device == "cuda" else "gloo", store=HashStore(), rank=0, world_size=1)
     with tempfile.TemporaryDirectory() as folder:
-        sizes = {"size": asked.size, "batch": asked.batch, "global_batch": 0, "look_every": 10}
+        sizes = {"size": asked.size, "global_batch": asked.batch, "look_every": 10}
         options = request(Path(folder), "run", 1, steps=10**6, evaluate_every=10**6, **sizes)
         loops = {"trainer": steps_of(options, device)[0], "bare": bare(options, device)}
         rates: dict[str, list[float]] = {name: [] for name in loops}

@@ -36,7 +36,7 @@ class Text:
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
             why = getattr(error, "strerror", None) or "it is empty"
             raise WorkloadError(f"--data-path {path}: {why}; every node must have this text") from None
-        self.sha256 = hashlib.sha256(memoryview(self.data)).hexdigest()
+        self.sha256 = hashlib.sha256(self.data.data).hexdigest()
 
     @staticmethod
     def _read(path: Path) -> NDArray[np.uint8]:
