@@ -53,7 +53,6 @@ class Model:
             return int(self.module(values.div(16).view(1, 1, 8, 8).to(self.device)).argmax())
 
 
-@serve.deployment
 class Digits(Model):
     """The model as a deployment."""
 
@@ -76,5 +75,5 @@ def app(arguments: Mapping[str, Any]) -> Application:
         raise WorkloadError(f"service.arguments: this application has no {', '.join(sorted(unknown))}, only checkpoint")
     if "checkpoint" not in arguments:
         raise WorkloadError("service.arguments: set checkpoint=FOLDER, the folder of a run of `rdma-ray train digits`")
-    gpus = arguments["gpus_per_replica"]
-    return Digits.options(ray_actor_options={"num_gpus": gpus}).bind(arguments["checkpoint"])  # type: ignore[no-any-return]
+    deployment = serve.deployment(ray_actor_options={"num_gpus": arguments["gpus_per_replica"]})(Digits)
+    return deployment.bind(arguments["checkpoint"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ def test_ray_serve_reads_its_configuration(least: int) -> None:
     assert application.args == {"a": "b=c", "gpus_per_replica": 1}
     [deployment] = application.deployments
     scaling = deployment.autoscaling_config
+    assert isinstance(scaling, dict)
     assert (scaling["min_replicas"], scaling["initial_replicas"], scaling["max_replicas"]) == (least, max(1, least), 8)
     assert (read.http_options.port, read.proxy_location.value) == (8000, "EveryNode")
 
@@ -150,7 +152,7 @@ def test_proxy_without_a_token_does_not_start(monkeypatch: pytest.MonkeyPatch) -
 def test_connection_closes_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by its own time, and one that has the client's port again starts again."""
     now = [1000.0]
-    monkeypatch.setattr(authorized.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     app = Authorized(None, "secret")  # type: ignore[arg-type]  # `answered` sets it
 
     def closes(client: int) -> bool:

@@ -24,8 +24,8 @@ def trained(storage: Path, steps: int) -> DigitsTask:
     share = Share(rank=0, world=1, first_step=0, steps=steps, batch=128, seed=0)
     for batch in task.data.batches(share, cpu):
         state.optimizer.zero_grad()
-        task.loss(state.model, batch).backward()
+        torch.autograd.backward(task.loss(state.model, batch))
         state.optimizer.step()
         state.progress.step += 1
-    shards.save(Folder(str(storage), "digits"), label_of(steps), state.snapshot(0, 128), keep=1)
+    shards.save(Folder(str(storage), "digits"), label_of(steps), state.snapshot({"seed": 0, "batch": 128}), keep=1)
     return task
