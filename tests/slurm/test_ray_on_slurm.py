@@ -6,6 +6,7 @@ import http.client
 import json
 import random
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from tests.slurm.conftest import Run, assert_nothing_is_left, json_of, left_of, rdma_ray, start
+from tests.workloads.train import gpt_reference
 from tools.slurm.cluster import Slurm
 from workloads.exits import Exit
 
@@ -37,8 +39,10 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     """One cluster stays up and is used by its outputs; the other's command trains and measures on the same nodes."""
     alice = start(slurm, "alice", "--sbatch", "nodelist=n0,n1")
     alice.wait_until_ready()
-    # `bench` and `train` as the command, and what bob finds of alice's.
-    command = """
+    # The language model, `bench` and `train` as the command, and what bob finds of alice's.
+    words = shlex.join(gpt_reference.start(slurm.home("bob") / "gpt", "gpt"))
+    command = f"""
+    rdma-ray run --nodes 2 -- torchrun -m workloads.train gpt {words} --json gpt.json || exit
     rdma-ray bench nccl --op all_reduce --end 64K --json bench.json || exit
     rdma-ray train digits --json train.json || exit
     cat ../alice/rdma-ray-slurm/job-*/token && exit 90
@@ -66,6 +70,8 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     home = slurm.home("bob")
     assert json.loads((home / "bench.json").read_text())["cluster"] == f"job-{bob.id}"
     assert json.loads((home / "train.json").read_text())["world"] == 4
+    expected = gpt_reference.losses(gpt_reference.train(gpt_reference.request(tmp_path, "whole", 2), 2))
+    gpt_reference.assert_reference(json.loads((home / "gpt.json").read_text()), expected, world=2)
     assert_nothing_is_left(slurm, "bob")
     assert alice.rdma_ray("status").returncode == Exit.OK
     alice.cancel()
