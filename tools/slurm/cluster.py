@@ -140,6 +140,10 @@ class Slurm:
         return [*mounts, *_readable(Path(sys.base_prefix))]
 
     def _remove_files(self) -> None:
+        # Of jobs that ran until now. The machines share this one's /tmp.
+        for uid in self.uids.values():
+            for place in Path("/tmp").glob(f"rdma-ray-slurm-{uid}-*"):
+                shutil.rmtree(place, ignore_errors=True)
         for entry in self.folder.iterdir():
             if entry.name != "logs":
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
