@@ -38,7 +38,7 @@ def test_torchrun_gives_the_reference_losses_across_a_restart(tmp_path: Path) ->
     assert (found["resumed_at"], found["step"], found["world"], found["backend"]) == (3, 6, 2, "gloo")
     assert found["curve"]["loss"] == [[step, pytest.approx(loss, rel=SAME)] for step, loss in expected]
     assert found["survival"]["attempts"] == 2
-    assert "tokens/s over 2 workers" in done.stdout
+    assert "6 of 6 steps of 1,536 tokens on 2 workers (gloo), from step 3" in done.stdout
     assert found["reason"] in done.stdout
     assert "@rdma-ray" not in done.stdout + done.stderr  # `rdma-ray run` would take it for its own events
 
