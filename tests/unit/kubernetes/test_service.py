@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.catalog.pins import RAY
 from infra.kubernetes.ray_cluster import ray_cluster_spec
 from infra.kubernetes.ray_service import MODULE, PYTHON_PATH, ray_service_spec
 from infra.kubernetes.service_pod import authorized
@@ -52,7 +53,7 @@ def test_ray_serve_reads_its_configuration(least: int) -> None:
         ({"service__maxReplicas": 2}, False),
         ({"service__arguments": ["a=1"]}, False),
         ({"ray__idleMinutes": 30}, False),
-        ({"ray__image": "example/ray:2.60.0-2"}, True),
+        ({"ray__image": f"example/ray:{RAY}-2"}, True),
         ({"nodes__max": 6}, True),
     ],
 )
