@@ -144,7 +144,11 @@ def test_image_changes_without_a_failed_request(
     said = json.loads(line.removeprefix("LOAD "))
     assert said["by"].keys() == {RAY_IMAGE, NEXT_IMAGE}, said
     assert said["lasted"] > AFTER_S
-    assert not before & {pod["metadata"]["name"] for pod in service.pods("ray.io/is-ray-node=yes")}
+
+    def gone() -> bool | None:
+        return None if before & {pod["metadata"]["name"] for pod in service.pods("ray.io/is-ray-node=yes")} else True
+
+    service.api.until("the pods of the old cluster to go", gone, 180)
     file = outputs(service, tmp_path / "outputs.json")
     assert "worker" in service.rdma_ray(file, "status")
 
