@@ -118,3 +118,14 @@ def slurm() -> Iterator[Slurm]:
             yield slurm
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(autouse=True)
+def _no_job_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A failed test leaves no job to the next one."""
+    yield
+    if "slurm" in request.fixturenames:
+        slurm: Slurm = request.getfixturevalue("slurm")
+        for user in slurm.uids:
+            slurm.run(["scancel", f"--user={user}"])
+        slurm.until("no job is left", lambda: not slurm.run(["squeue", "--noheader"]).stdout.strip())

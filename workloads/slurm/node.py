@@ -193,8 +193,11 @@ class Node:
 
     def _again(self, attempt: int) -> bool:
         """Return whether a Ray that has ended while it started gets another attempt."""
-        tail = self._tail()
-        return time.monotonic() < self.deadline and (attempt < ATTEMPTS or any(text in tail for text in TOO_SLOW))
+        slow = any(text in self._tail() for text in TOO_SLOW)
+        if time.monotonic() > self.deadline or not (attempt < ATTEMPTS or slow):
+            return False
+        say(f"{self.name}: Ray {'was too slow' if slow else 'ended'} at its start, and starts again")
+        return True
 
     def _tail(self) -> str:
         """Return the end of Ray's log, without what it prints of its own state."""
