@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -85,17 +86,21 @@ def rdma_ray(slurm: Slurm, user: str, *words: str) -> subprocess.CompletedProces
 def left_of(slurm: Slurm, user: str) -> list[str]:
     """Return the processes of a user's jobs, and their folders, in /tmp and in the storage."""
     uid = slurm.uids[user]
-    found = [f"process {each.pid} {each.info['name']}" for each in psutil.process_iter(["name", "uids"])
-             if each.info["uids"] and each.info["uids"].real == uid]  # fmt: skip
+    found = [
+        f"process {each.pid} {each.info['status']}: {each.info['cmdline']}"
+        for each in psutil.process_iter(["uids", "status", "cmdline"])
+        if each.info["uids"] and each.info["uids"].real == uid
+    ]
     found += [str(path) for path in Path("/tmp").glob("*") if path.stat(follow_symlinks=False).st_uid == uid]
     found += [str(path) for path in slurm.home(user).glob("rdma-ray-slurm/job-*")]
     return found
 
 
 def assert_nothing_is_left(slurm: Slurm, user: str) -> None:
-    slurm.until(f"{user}'s jobs have ended", lambda: not left_of(slurm, user), GONE_S)
-    shared = slurm.home(user)
-    assert not list(shared.rglob("token"))
+    with contextlib.suppress(TimeoutError):
+        slurm.until("all has ended", lambda: not left_of(slurm, user), GONE_S)
+    assert left_of(slurm, user) == []
+    assert not list(slurm.home(user).rglob("token"))
 
 
 def json_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
