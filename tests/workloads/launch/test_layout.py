@@ -184,7 +184,8 @@ def rdma_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., i
     """The command line in a user's folder, with a stack of at most 32 nodes of eight GPUs."""
     (tmp_path / "outputs.json").write_text(json.dumps(GKE | {"nodes": GKE["nodes"] | {"max": 32}}))
     monkeypatch.setenv("RDMA_RAY_OUTPUTS", str(tmp_path / "outputs.json"))
-    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / "gpt").mkdir()
+    monkeypatch.chdir(folder)
     return lambda *arguments: main(["run", *arguments])
 
 

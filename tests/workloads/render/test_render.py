@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.catalog.pins import RAY_IMAGE
 from infra.outputs import JOB_STACK
 from tests.unit.stacks import GKE, changed
 from workloads.cli import main
@@ -26,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("mine", mine),
         ("bare", {"nodes.max": 1}),
         ("pods", mine | {"ray.mode": "indexed-job", "ray.entrypoint": "python x.py"}),
-        ("plain", {"ray.image": "rayproject/ray:2.60.0-py311-cu128"}),
+        ("plain", {"ray.image": RAY_IMAGE}),
         ("local", {"target": "local", "location": None, "nodes": None, "ray": None}),
     ):
         settings = {f"rdma-ray:{key}": value for key, value in changed(GKE, changes).items()}

@@ -71,7 +71,7 @@ def test_an_epoch_has_each_item_at_most_once(
     items: int, batch: int, seed: int, shuffle: bool, data: st.DataObject
 ) -> None:
     if batch > items:
-        with pytest.raises(WorkloadError, match=f"the data set has {items}"):
+        with pytest.raises(WorkloadError, match=f"the data has {items} samples"):
             Order(items, batch, seed, shuffle=shuffle).epoch_steps  # noqa: B018
         return
     order = Order(items, batch, seed, shuffle=shuffle)
