@@ -141,8 +141,8 @@ class Slurm:
 
     def _remove_files(self) -> None:
         # Of jobs that ran until now. The machines share this one's /tmp.
-        for uid in self.uids.values():
-            for place in Path("/tmp").glob(f"rdma-ray-slurm-{uid}-*"):
+        for place in Path("/tmp").glob("rdma-ray-slurm-*"):
+            if place.stat().st_uid in self.uids.values():
                 shutil.rmtree(place, ignore_errors=True)
         for entry in self.folder.iterdir():
             if entry.name != "logs":

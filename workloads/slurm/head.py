@@ -33,7 +33,8 @@ class Cluster:
         self.jobs = f"http://{address}:{dashboard}"
         self.client = f"ray://{address}:{client}"
         self.arguments = ["--head", f"--port={gcs}", f"--dashboard-host={address}", f"--dashboard-port={dashboard}"]
-        self.arguments.append(f"--ray-client-server-port={client}")
+        # Without --include-dashboard, Ray goes on when its dashboard does not start.
+        self.arguments += [f"--ray-client-server-port={client}", "--include-dashboard=true"]
         # Their defaults are fixed ports.
         self.variables = {name: str(free_port()) for name in ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")}
 

@@ -34,6 +34,7 @@ from workloads.slurm import facts, head
 from workloads.slurm.members import Link, Members
 
 TEMPORARY = "/tmp"  # not TMPDIR: Ray's sockets are below, and the path of a socket has 107 bytes
+PLACE = "rdma-ray-slurm-"  # without user and job, for the same reason
 POLL_S = 0.2
 START_POLL_S = 1.0  # of Ray's state, and of the shared file system
 GRACE_S = 10.0
@@ -206,18 +207,17 @@ class Node:
 
 
 @contextlib.contextmanager
-def own_place(job: str) -> Iterator[Path]:
+def own_place() -> Iterator[Path]:
     """Create this node's folder, and remove it at the end, after all processes of the node.
 
     Also remove folders of earlier jobs whose process was killed: nothing holds their lock.
     """
-    prefix = f"rdma-ray-slurm-{os.getuid()}-"
-    for left in Path(TEMPORARY).glob(f"{prefix}*"):
+    for left in Path(TEMPORARY).glob(f"{PLACE}*"):
         with contextlib.suppress(OSError), (left / "lock").open("rb") as lock:
             if left.stat().st_uid == os.getuid():
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left)
-    place = Path(tempfile.mkdtemp(prefix=f"{prefix}{job}-", dir=TEMPORARY))
+    place = Path(tempfile.mkdtemp(prefix=PLACE, dir=TEMPORARY))
     try:
         with (place / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -292,7 +292,7 @@ def main(folder: str, wait_s: str, *command: str) -> int:
     PRCTL(SUBREAPER, 1, 0, 0, 0)
     os.umask(0o077)
     try:
-        with own_place(os.environ["SLURM_JOB_ID"]) as place:
+        with own_place() as place:
             nodes.append(node := Node(Path(folder), place, float(wait_s)))
             node.signal = noted[0] if noted else 0
             return node.run(command)

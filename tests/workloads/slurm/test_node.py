@@ -99,12 +99,19 @@ def test_nodes_notice_each_others_end() -> None:
     assert two.closed(5.0)
 
 
+def test_rays_sockets_have_short_paths() -> None:
+    """The longest one with the largest process ID (ray: dashboard/subprocesses/utils.py, 2.60; Linux: 4194304)."""
+    with node.own_place() as place:
+        longest = place / "ray" / "session_2026-11-23_16-21-01_082968_4194304" / "sockets" / "dash_MetricsHead"
+        assert len(str(longest).encode()) <= 107
+
+
 def test_folder_of_a_killed_node_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "TEMPORARY", str(tmp_path))
-    killed = tmp_path / f"rdma-ray-slurm-{os.getuid()}-5-x"
+    killed = tmp_path / "rdma-ray-slurm-x"
     killed.mkdir()
     (killed / "lock").touch()
-    with node.own_place("6") as running, node.own_place("7") as place:
+    with node.own_place() as running, node.own_place() as place:
         assert (killed.exists(), running.exists(), place.stat().st_mode & 0o777) == (False, True, 0o700)
     assert [*tmp_path.iterdir()] == []
 
