@@ -55,7 +55,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     check_tokens(alice, bob)
     check_isolation(slurm, alice, bob)
     bench = json_of(alice.rdma_ray("bench", "nccl", "--op", "all_reduce", "--end", "64K", "--json"))
-    assert (bench["world"], {row["wrong"] for row in bench["rows"]}) == (4, {0})
+    assert (bench["world"]["ranks"], {row["wrong"] for row in bench["rows"]}) == (4, {0})
     (tmp_path / "sum.py").write_text(SUM)
     torchrun = alice.rdma_ray("run", "--nodes", "2", "--", "torchrun", "sum.py", cwd=tmp_path)
     assert (torchrun.returncode, torchrun.stdout.count("sum 1.0")) == (Exit.OK, 2), torchrun.stderr
