@@ -50,6 +50,9 @@ def environment(inherited: Mapping[str, str], folder: Path, place: Path) -> dict
     own = ("RAY_", "PULUMI_", "RDMA_RAY_")
     kept = {name: value for name, value in inherited.items() if not name.startswith(own) and name not in TASK}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    if kept.get("TMPDIR", "/tmp").rstrip("/") in ("", "/tmp"):
+        # What killed processes leave there goes with this node. A site's own folder is the site's to clean.
+        kept["TMPDIR"] = str(place / "tmp")
     return kept | {
         "PATH": path,  # jobs of the cluster run `python`
         "RAY_AUTH_MODE": "token",

@@ -219,6 +219,7 @@ def own_place() -> Iterator[Path]:
                 shutil.rmtree(left)
     place = Path(tempfile.mkdtemp(prefix=PLACE, dir=TEMPORARY))
     try:
+        (place / "tmp").mkdir()
         with (place / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield place

@@ -47,6 +47,8 @@ def test_environment_keeps_the_users_and_has_no_token(tmp_path: Path) -> None:
     assert {"SLURM_NTASKS", "RAY_ADDRESS", "PULUMI_ACCESS_TOKEN", "RDMA_RAY_OUTPUTS"}.isdisjoint(found)
     assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", str(tmp_path / "token"))
     assert "s3cret" not in str(found)
+    assert found["TMPDIR"] == str(tmp_path / "place" / "tmp")
+    assert facts.environment({"TMPDIR": "/scratch/7"}, tmp_path, tmp_path / "place")["TMPDIR"] == "/scratch/7"
     assert found["PATH"].startswith(str(Path(sys.executable).parent))
 
 
