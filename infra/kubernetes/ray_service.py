@@ -16,7 +16,7 @@ from infra.kubernetes.service_pod.authorized import CONNECTION_S, HEALTH
 from infra.settings.common import by_name
 
 REQUEST_S = 300
-"""Seconds that a request may still take after its cluster or replica was told to end (our choice): streamed answers of
+"""Seconds that a request may still take after its cluster or replica was asked to end (our choice): streamed answers of
 language models last for minutes. As long, an upgrade keeps the nodes of the old cluster."""
 IDLE_NODE_S = 60
 """Seconds after which a node without replicas is released: `idleMinutes` have passed before, without requests."""
@@ -85,7 +85,7 @@ def serving(container: dict[str, Any]) -> dict[str, Any]:
         "env": [
             *container["env"],
             variable("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", MODULE),
-            # Both would answer beside the proxies that call it (Ray 2.60: serve/_private/constants.py; off by default).
+            # Both would answer without calling it (Ray 2.60: serve/_private/constants.py; off by default).
             variable("RAY_SERVE_ENABLE_HA_PROXY", "0"),
             variable("RAY_SERVE_ENABLE_DIRECT_INGRESS", "0"),
         ],

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 from infra.kubernetes.service_pod.authorized import HEALTH
 from infra.terminal import printable
@@ -80,7 +80,8 @@ def serve(
         answers(forward)
         header = forward.folder / "token"
         write_file(header, f"Authorization: Bearer {token}\n", mode=0o600)
-        print(f"curl -H @{header} {url}", file=sys.stderr)
+        # The token goes to no proxy of the user's environment.
+        print(f"curl --noproxy '*' -H @{header} {url}", file=sys.stderr)
         keep_open(forward, lambda: answers(forward))
     return Exit.OK
 
@@ -92,7 +93,7 @@ def answers(forward: Forward) -> None:
     """
     address = forward.address()
     try:
-        with urlopen(f"{address}{HEALTH}", timeout=ANSWER_S):
+        with build_opener(ProxyHandler({})).open(f"{address}{HEALTH}", timeout=ANSWER_S):
             return
     except OSError as error:
         forward.drop(address)

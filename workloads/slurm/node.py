@@ -6,7 +6,7 @@
 line), and what the first node adds: `head.json`, and `outputs.json` once all nodes have joined. The first node
 (SLURM_PROCID 0) is Ray's head, a worker as well, and runs COMMAND.
 
-Not by `ray symmetric-run` (docs/slurm.md): it accepts no Ray of anybody else on its nodes, ends every Ray of the user,
+Not by `ray symmetric-run` (docs/slurm.md): it accepts no other Ray on its nodes, ends every Ray of the user,
 counts dead nodes, and exits with 0 when Ray does not start (ray: scripts/symmetric_run.py, 2.60, read 2026-11).
 """
 
