@@ -57,7 +57,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     bench = json_of(alice.rdma_ray("bench", "nccl", "--op", "all_reduce", "--end", "64K", "--json"))
     assert (bench["world"]["ranks"], {row["wrong"] for row in bench["rows"]}) == (4, {0})
     (tmp_path / "sum.py").write_text(SUM)
-    torchrun = alice.rdma_ray("run", "--nodes", "2", "--", "torchrun", "sum.py", cwd=tmp_path)
+    torchrun = alice.rdma_ray("run", "--nodes", "2", "--all", "--", "torchrun", "sum.py", cwd=tmp_path)
     assert (torchrun.returncode, torchrun.stdout.count("sum 1.0")) == (Exit.OK, 2), torchrun.stderr
     top = json_of(alice.rdma_ray("top", "--once", "--json"))
     assert [node["cpus"]["total"] for node in top["nodes"]] == [2, 2]
