@@ -37,6 +37,7 @@ TEMPORARY = "/tmp"  # not TMPDIR: Ray's sockets are below, and the path of a soc
 PLACE = "rdma-ray-slurm-"  # without user and job, for the same reason
 POLL_S = 0.2
 START_POLL_S = 1.0  # of Ray's state, and of the shared file system
+SIGNAL_S = 1.0
 GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL for the command. Slurm gives a job 30 by default (KillWait)."""
 ATTEMPTS = 3
@@ -181,6 +182,10 @@ class Node:
         if self.ray is not None and self.ray.poll() is not None:
             raise Stop(1, f"node {self.name}: its Ray ended with status {self.ray.returncode}:\n{self._tail()}")
         if members is not None and (lost := members.lost()):
+            # A signal of Slurm reaches the nodes one after the other.
+            time.sleep(SIGNAL_S)
+            if self.signal:
+                raise Stop(128 + self.signal)
             raise Stop(1, f"node {lost} is lost: its process ended, or it does not answer")
 
     def _wait(self, members: Members | None, late: str) -> None:
