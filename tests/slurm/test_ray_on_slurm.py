@@ -7,6 +7,7 @@ import json
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -57,7 +58,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     bench = json_of(alice.rdma_ray("bench", "nccl", "--op", "all_reduce", "--end", "64K", "--json"))
     assert (bench["world"]["ranks"], {row["wrong"] for row in bench["rows"]}) == (4, {0})
     (tmp_path / "sum.py").write_text(SUM)
-    torchrun = alice.rdma_ray("run", "--nodes", "2", "--all", "--", "torchrun", "sum.py", cwd=tmp_path)
+    torchrun = alice.rdma_ray("run", "--all", "--nodes", "2", "--", "torchrun", "sum.py", cwd=tmp_path)
     assert (torchrun.returncode, torchrun.stdout.count("sum 1.0")) == (Exit.OK, 2), torchrun.stderr
     top = json_of(alice.rdma_ray("top", "--once", "--json"))
     assert [node["cpus"]["total"] for node in top["nodes"]] == [2, 2]
@@ -143,10 +144,13 @@ def test_lost_nodes_are_named(slurm: Slurm) -> None:
     assert killed.show("ExitCode") == "1:0"
     assert re.search(r"node n1: its Ray ended with status \d+", killed.log)
     assert_nothing_is_left(slurm, "alice")
+    disk = {Path(process.cwd()) for process in of_node(slurm, "n2", "bob") if process.name() == "raylet"}
     slurm.nodes["n2"].stop()
     attached = rdma_ray(slurm, "bob", "slurm", "attach", dark.id)
     assert attached.returncode == Exit.ERROR
     assert "node n2 is lost" in attached.stdout
+    for place in disk:
+        shutil.rmtree(place)  # the disk of n2, which the nodes share
     assert_nothing_is_left(slurm, "bob")
     slurm.run(["scontrol", "update", "nodename=n2", "state=down", "reason=power"])  # later tests do not get it
     # On one node, and a program that does not exist.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import socket
 import sys
 import urllib.request
 from collections.abc import Mapping
@@ -16,6 +15,10 @@ from typing import Any
 from workloads.slurm.facts import drivers, free_port
 
 ANSWER_S = 10.0
+START = "import ray.scripts.scripts as ray; ray.get_ray_client_dependency_error = lambda: 'off'; ray.main()"
+"""The program `ray`, without Ray's client server (`ray://`), which no option turns off. It would be one more open port.
+Where Ray's dashboard and node take more than 30 s to start, as on a busy machine, it ends the node (ray:
+scripts/scripts.py, util/client/server/proxier.py, 2.60, read 2026-11)."""
 
 
 class Cluster:
@@ -26,32 +29,19 @@ class Cluster:
     """
 
     def __init__(self, address: str, token: str, nodes: Mapping[str, str]) -> None:
-        self._address, self._token, self._nodes = address, token, nodes
-        gcs, dashboard, client = (free_port() for _ in range(3))
-        self._client = client
+        self._token, self._nodes = token, nodes
+        gcs, dashboard = free_port(), free_port()
         self.gcs = f"{address}:{gcs}"
         self.jobs = f"http://{address}:{dashboard}"
-        self.client = f"ray://{address}:{client}"
         self.arguments = ["--head", f"--port={gcs}", f"--dashboard-host={address}", f"--dashboard-port={dashboard}"]
         # Without --include-dashboard, Ray goes on when its dashboard does not start.
-        self.arguments += [f"--ray-client-server-port={client}", "--include-dashboard=true"]
+        self.arguments.append("--include-dashboard=true")
         # Their defaults are fixed ports.
         self.variables = {name: str(free_port()) for name in ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")}
 
     def alive(self) -> set[str]:
         """Return the names of the nodes that Ray reports as alive; none while it does not answer."""
         return {row["node_name"] for row in self._rows()}
-
-    def started(self, name: str) -> bool:
-        """Return whether the head's node is alive and all of its servers listen.
-
-        Ray's client server is the last one. On a busy machine it gives up, and ends the node with it.
-        """
-        try:
-            socket.create_connection((self._address, self._client), timeout=ANSWER_S).close()
-        except OSError:
-            return False
-        return name in self.alive()
 
     def outputs(self, folder: Path) -> dict[str, Any]:
         """Return the outputs of `infra/outputs.py`, with the resources that Ray has on the smallest node."""
@@ -78,7 +68,7 @@ class Cluster:
                 "version": version("ray"),
                 "dashboard": self.jobs,
                 "jobs": self.jobs,
-                "client": self.client,
+                "client": "",
                 "token": self._token,
             },
             "storage": {"path": str(folder.parent)},

@@ -41,9 +41,9 @@ SIGNAL_S = 1.0
 GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL for the command. Slurm gives a job 30 by default (KillWait)."""
 ATTEMPTS = 3
-TOO_SLOW = ("The current node timed out during startup", "Timed out waiting for node info")
-"""What Ray's node and its client server say after 30 s, as on a busy machine. They have no setting for it (2.60:
-ray/_private/node.py and services.py); this node tries again until its own time limit."""
+TOO_SLOW = "The current node timed out during startup"
+"""What Ray says when a node took more than 30 s to register, as on a busy machine. It has no setting for it (ray:
+_private/node.py, 2.60, read 2026-11); this node tries again until its own time limit."""
 LINES = 12  # of Ray's log to show
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -146,7 +146,7 @@ class Node:
             cluster = head.Cluster(self.address, self.token, self.nodes)
             self.environment |= cluster.variables
             ray = self._start_ray(cluster.arguments)
-            while not cluster.started(self.name):
+            while self.name not in cluster.alive():
                 try:
                     self._wait(None, f"Ray's head on {self.name} does not answer")
                 except Stop:
@@ -159,8 +159,7 @@ class Node:
         raise AssertionError
 
     def _start_ray(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-        # `-m ray.scripts.scripts` instead of `ray`: the first line of a script has another path in a container.
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={self.name}"]
+        command = [sys.executable, "-c", head.START, "start", "--block", f"--node-name={self.name}"]
         command += [f"--temp-dir={self.place / 'ray'}", f"--node-ip-address={self.address}", "--disable-usage-stats"]
         # By default the workers' ports are a fixed range, which another Ray on this node would share.
         command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={facts.free_port()}"]
@@ -199,7 +198,7 @@ class Node:
 
     def _again(self, attempt: int) -> bool:
         """Return whether a Ray that has ended while it started gets another attempt."""
-        slow = any(text in self._tail() for text in TOO_SLOW)
+        slow = TOO_SLOW in self._tail()
         if time.monotonic() > self.deadline or not (attempt < ATTEMPTS or slow):
             return False
         say(f"{self.name}: Ray {'was too slow' if slow else 'ended'} at its start, and starts again")

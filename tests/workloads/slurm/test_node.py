@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import resource
 import socket
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ray.scripts import scripts
 
 from infra.outputs import Outputs
 from workloads.slurm import facts, head, node
@@ -84,6 +86,11 @@ def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert Outputs.model_validate_json(variables["RDMA_RAY_STACK"]).ray.jobs == outputs.ray.jobs
     done = subprocess.run(["rdma-ray", "slurm", "--help"], env=os.environ | variables, capture_output=True, text=True)
     assert "Run a Ray cluster on an allocation of Slurm." in done.stdout, done.stderr
+
+
+def test_ray_has_what_turns_its_client_server_off() -> None:
+    """A later Ray that lacks it would start the server, on a port that two users' clusters share."""
+    assert "has_ray_client = get_ray_client_dependency_error() is None" in inspect.getsource(scripts)
 
 
 def test_nodes_notice_each_others_end() -> None:
