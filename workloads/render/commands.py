@@ -122,7 +122,7 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
         raise WorkloadError(f"{asked}: the stack has 1 to {most} (nodes.max in {file.name})")
     if wanted and wanted > nodes:
         raise WorkloadError(f"--nodes {nodes}: the command needs {wanted}: give both the same number, or one of them")
-    changes = {"ray.mode": mode, "ray.entrypoint": shlex.join(request.entry_point)}
+    changes = {"ray.mode": mode, "ray.entrypoint": shlex.join(request.entry_point), "service": None}
     settings = read_settings(file, changes | {"ray.minWorkers": nodes, "ray.maxWorkers": nodes})
     assert not isinstance(settings, LocalSettings)
     own = ray_args(settings, f"{stack}-ray")
