@@ -25,6 +25,8 @@ from infra.kubernetes.pods import (
     one_pod_per_node,
     ray_authentication,
     ray_template,
+    scripts_mount,
+    scripts_volume,
     variable,
 )
 from infra.outputs import JOB_STACK, job_stack
@@ -79,7 +81,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         ],
         "volumeMounts": [
             *container["volumeMounts"],
-            {"name": "scripts", "mountPath": f"{SCRIPTS}/{INDEXED_JOB_POD}", "readOnly": True},
+            scripts_mount(f"{SCRIPTS}/{INDEXED_JOB_POD}"),
         ],
     }
     spec = {
@@ -96,7 +98,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": GRACE_S,
         "affinity": one_pod_per_node(args.labels),
-        "volumes": [*pod["volumes"], {"name": "scripts", "configMap": {"name": args.scripts}}],
+        "volumes": [*pod["volumes"], scripts_volume(args.scripts)],
     }
     template = ray_template(node, spec, folder=args.folder, annotations=args.pod.annotations, labels=args.labels)
     return {**indexed_job_spec("ray-node", args.settings.ray.max_workers), "template": template}

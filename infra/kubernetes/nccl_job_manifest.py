@@ -24,6 +24,8 @@ from infra.kubernetes.pods import (
     indexed_job_spec,
     one_pod_per_node,
     script_files,
+    scripts_mount,
+    scripts_volume,
     variable,
 )
 from infra.kubernetes.queue_objects import admission_marks
@@ -162,8 +164,8 @@ def _template(job: NcclJob) -> dict[str, Any]:
     pod, container = job.pod.pod(), job.pod.container()
     for claim in pod.get("resourceClaims", ()):
         claim["resourceClaimTemplateName"] = f"{job.name}-{claim['resourceClaimTemplateName']}"
-    mounts = [{"name": "scripts", "mountPath": SCRIPTS, "readOnly": True}]
-    volumes: list[dict[str, Any]] = [{"name": "scripts", "configMap": {"name": job.name}}]
+    mounts = [scripts_mount(SCRIPTS)]
+    volumes = [scripts_volume(job.name)]
     if not job.image.own_keys:
         mounts.append({"name": "key", "mountPath": KEY, "readOnly": True})
         # Readable by root only: ssh rejects a key with a wider mode.

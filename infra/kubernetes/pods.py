@@ -176,6 +176,16 @@ def script_files(folder: str) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in found if path.is_file()}
 
 
+def scripts_volume(config_map: str) -> dict[str, Any]:
+    """Return the volume with the scripts of a ConfigMap, made of `script_files`."""
+    return {"name": "scripts", "configMap": {"name": config_map}}
+
+
+def scripts_mount(path: str) -> dict[str, Any]:
+    """Return the mount of this volume."""
+    return {"name": "scripts", "mountPath": path, "readOnly": True}
+
+
 def variable(name: str, value: str) -> dict[str, Any]:
     """Return an entry of a container's `env`."""
     return {"name": name, "value": value}

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from infra.kubernetes.pods import SCRIPTS, SERVE_PORT, SERVICE_POD, RayArgs, variable
+from infra.kubernetes.pods import SCRIPTS, SERVE_PORT, SERVICE_POD, RayArgs, scripts_mount, variable
 from infra.kubernetes.service_pod.authorized import CONNECTION_S, HEALTH
 from infra.settings.common import by_name
 
@@ -91,7 +91,7 @@ def serving(container: dict[str, Any]) -> dict[str, Any]:
         ],
         "volumeMounts": [
             *container.get("volumeMounts", ()),
-            {"name": "scripts", "mountPath": f"{SCRIPTS}/{SERVICE_POD}", "readOnly": True},
+            scripts_mount(f"{SCRIPTS}/{SERVICE_POD}"),
         ],
     }
 
@@ -104,8 +104,3 @@ def ready_when_serving() -> dict[str, Any]:
     constants.py, PROXY_MIN_DRAINING_PERIOD_S).
     """
     return {"httpGet": {"path": HEALTH, "port": SERVE_PORT}, "periodSeconds": 2, "failureThreshold": 1}
-
-
-def scripts_volume(args: RayArgs) -> dict[str, Any]:
-    """Return the volume with the proxies' middleware."""
-    return {"name": "scripts", "configMap": {"name": args.scripts}}

@@ -28,8 +28,7 @@ from workloads.exits import Exit, WorkloadError, last_line
 from workloads.launch.lines import RankLine
 from workloads.nccl.evidence.raw_log import LogFolder
 from workloads.options import JobOptions
-from workloads.results import Event, parse
-from workloads.results import new_id as new_id  # also the commands' name of it
+from workloads.results import Event, new_id, parse
 from workloads.run.view import DEFAULT_LINES, LineOptions, RunView
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what malformed data raises

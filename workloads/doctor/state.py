@@ -24,13 +24,13 @@ from infra.outputs import Outputs
 from workloads.client.api import Api, UnreachableError
 from workloads.client.connection import Connection
 from workloads.client.kubectl import Kubectl
-from workloads.client.run import new_id, python_of, submit_driver
+from workloads.client.run import python_of, submit_driver
 from workloads.client.stack import KINDS
 from workloads.doctor.probe import KIND, Probe
 from workloads.doctor.redaction import Redactor
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence.raw_log import REDACTED
-from workloads.results import Part, parse
+from workloads.results import Part, new_id, parse
 
 Json = dict[str, Any]
 SYSTEM = "kube-system"

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -257,15 +257,7 @@ class Guard:
                 self._say("exit", rank, code if code >= 0 else 128 - code)
 
     def _kill(self) -> None:
-        """Kill every descendant, also those that have left their process group, and wait for their end."""
-        until = time.monotonic() + LEFT_S
-        while (found := descendants(os.getpid())) and time.monotonic() < until:
-            for pid in found:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._reap()
-            time.sleep(0.01)
-        self._reap()
+        kill_descendants(self._reap)
 
     def _say_lines(self, rank: int | None, lines: Iterator[str]) -> None:
         now = round(time.time(), 3)
@@ -286,6 +278,21 @@ def _write(text: str) -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this new process when the guard is killed."""
     PRCTL(DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+def kill_descendants(reap: Callable[[], None]) -> None:
+    """Kill every descendant, also those that have left their process group, and wait for their end.
+
+    As a subreaper, this process gets orphans as children, for which `reap` waits.
+    """
+    until = time.monotonic() + LEFT_S
+    while (found := descendants(os.getpid())) and time.monotonic() < until:
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        time.sleep(0.01)
+    reap()
 
 
 def descendants(root: int) -> list[int]:

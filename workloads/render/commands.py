@@ -26,6 +26,7 @@ from workloads.client.stack import PROJECT, name_of
 from workloads.exits import WorkloadError
 from workloads.options import Flat, Stack, option
 from workloads.render.request import Request
+from workloads.slurm.head import outputs
 from workloads.slurm.options import SlurmOptions
 from workloads.slurm.script import script
 
@@ -190,12 +191,12 @@ def _allocation(options: SlurmOptions, request: Request) -> str:
     Without --cpus-per-node, Slurm's answer is unknown: the command gets as many CPUs as it needs.
     """
     needed = request.given.get("per_node") or -(-(request.given.get("workers") or 1) // options.nodes)
-    nodes = {"min": options.nodes, "max": options.nodes, "gpusPerNode": options.gpus_per_node or 0}
-    outputs = {
-        "target": "slurm",
-        "nodes": nodes | {"cpusPerNode": options.cpus_per_node or needed},
-        "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
-        "ray": dict.fromkeys(("cluster", "version", "dashboard", "jobs", "client", "token"), ""),
-        "storage": {"path": options.storage},
-    }
-    return json.dumps(outputs)
+    described = outputs(
+        options.nodes,
+        cpus=options.cpus_per_node or needed,
+        gpus=options.gpus_per_node or 0,
+        transport="socket",
+        ray=dict.fromkeys(("cluster", "version", "dashboard", "jobs", "client", "token"), ""),
+        storage=options.storage,
+    )
+    return json.dumps(described)

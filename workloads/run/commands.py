@@ -21,7 +21,7 @@ from infra.terminal import printable
 from workloads.client.api import Api, UnreachableError
 from workloads.client.connection import Connection
 from workloads.client.entry_point import driver_environment, has_working_dir
-from workloads.client.run import JOB_ENVIRONMENT, conclude, kind_of, new_id, python_of, run_here
+from workloads.client.run import JOB_ENVIRONMENT, conclude, kind_of, python_of, run_here
 from workloads.client.show import row_of, show_run
 from workloads.client.stack import entry_point_of, refuse_jobs
 from workloads.client.submit import own_package, submit, upload, upload_package
@@ -33,6 +33,7 @@ from workloads.launch.layout import KINDS, layout_of
 from workloads.launch.options import RunOptions
 from workloads.nccl.options import GangOptions
 from workloads.options import Flat, ResultOptions, option
+from workloads.results import new_id
 from workloads.run import requirements, variables, working_dir
 from workloads.run.entry import entry_of
 from workloads.run.variables import Variables

@@ -18,10 +18,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from workloads.client.api import Api
 from workloads.client.follow import follow
-from workloads.client.run import JOB_ENVIRONMENT, new_id
+from workloads.client.run import JOB_ENVIRONMENT
 from workloads.client.submit import submit
 from workloads.exits import WorkloadError
-from workloads.results import read_bytes
+from workloads.results import new_id, read_bytes
 
 LARGEST_FILE = 2**20  # bytes
 PROVIDED = r"(?:torch|torchvision|torchaudio|ray|triton|pytorch-triton|nvidia-.*|cuda-.*)"

@@ -36,43 +36,31 @@ class Cluster:
         self.arguments = ["--head", f"--port={gcs}", f"--dashboard-host={address}", f"--dashboard-port={dashboard}"]
         # Without --include-dashboard, Ray goes on when its dashboard does not start.
         self.arguments.append("--include-dashboard=true")
+        self._resources: list[Mapping[str, float]] = []
         # Their defaults are fixed ports.
         self.variables = {name: str(free_port()) for name in ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")}
 
     def alive(self) -> set[str]:
         """Return the names of the nodes that Ray reports as alive; none while it does not answer."""
-        return {row["node_name"] for row in self._rows()}
+        rows = self._rows()
+        self._resources = [row["resources_total"] for row in rows]
+        return {row["node_name"] for row in rows}
 
     def outputs(self, folder: Path) -> dict[str, Any]:
-        """Return the outputs of `infra/outputs.py`, with the resources that Ray has on the smallest node."""
-        smallest = {
-            kind: min(int(row["resources_total"].get(kind, 0)) for row in self._rows()) for kind in ("CPU", "GPU")
+        """Return the outputs of `infra/outputs.py`, with the resources of the smallest node that was `alive` last."""
+        cpus, gpus = (min(int(each.get(kind, 0)) for each in self._resources) for kind in ("CPU", "GPU"))
+        ray = {
+            "cluster": folder.name,
+            "mode": "cluster",
+            "version": version("ray"),
+            "dashboard": self.jobs,
+            "jobs": self.jobs,
+            "client": "",
+            "token": self._token,
         }
-        return {
-            "target": "slurm",
-            "nodes": {
-                "min": len(self._nodes),
-                "max": len(self._nodes),
-                "gpusPerNode": smallest["GPU"],
-                "cpusPerNode": smallest["CPU"],
-            },
-            "fabric": {
-                "transport": "efa" if "efa" in drivers() else "socket",
-                "nics": None,
-                "gbpsPerNic": None,
-                "floors": [],
-            },
-            "ray": {
-                "cluster": folder.name,
-                "mode": "cluster",
-                "version": version("ray"),
-                "dashboard": self.jobs,
-                "jobs": self.jobs,
-                "client": "",
-                "token": self._token,
-            },
-            "storage": {"path": str(folder.parent)},
-        }
+        transport = "efa" if "efa" in drivers() else "socket"
+        nodes = len(self._nodes)
+        return outputs(nodes, cpus=cpus, gpus=gpus, transport=transport, ray=ray, storage=str(folder.parent))
 
     def _rows(self) -> list[dict[str, Any]]:
         request = urllib.request.Request(
@@ -88,12 +76,25 @@ class Cluster:
         return [row for row in rows if row["state"] == "ALIVE"]
 
 
-def entry_environment(outputs: Mapping[str, Any], gcs: str, place: Path) -> dict[str, str]:
+def outputs(
+    nodes: int, *, cpus: int, gpus: int, transport: str, ray: Mapping[str, str], storage: str | None
+) -> dict[str, Any]:
+    """Return the outputs of `infra/outputs.py` of an allocation, with the CPUs and GPUs of each node."""
+    return {
+        "target": "slurm",
+        "nodes": {"min": nodes, "max": nodes, "gpusPerNode": gpus, "cpusPerNode": cpus},
+        "fabric": {"transport": transport, "nics": None, "gbpsPerNic": None, "floors": []},
+        "ray": dict(ray),
+        "storage": {"path": storage},
+    }
+
+
+def entry_environment(described: Mapping[str, Any], gcs: str, place: Path) -> dict[str, str]:
     """Return the variables of the command on the first node: the cluster, without its token, and `rdma-ray`."""
     program = place / "bin" / "rdma-ray"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m workloads.cli "$@"\n')
     program.chmod(0o700)
-    described = {**outputs, "ray": {**outputs["ray"], "token": ""}}
+    without_token = {**described, "ray": {**described["ray"], "token": ""}}
     path = os.pathsep.join([str(program.parent), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {"RDMA_RAY_STACK": json.dumps(described), "RAY_ADDRESS": gcs, "PATH": path}
+    return {"RDMA_RAY_STACK": json.dumps(without_token), "RAY_ADDRESS": gcs, "PATH": path}

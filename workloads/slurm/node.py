@@ -28,7 +28,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from workloads.launch.guard import PRCTL, SUBREAPER, descendants, die_with_parent
+from workloads.launch.guard import PRCTL, SUBREAPER, die_with_parent, kill_descendants
 from workloads.rendezvous import select_interface
 from workloads.slurm import facts, head
 from workloads.slurm.members import Link, Members
@@ -138,7 +138,7 @@ class Node:
                     self._check(None)
                 else:
                     return
-                kill_descendants()
+                kill_descendants(reap)
 
     def _start_head(self) -> head.Cluster:
         """Start Ray's head. Another job may take a port between the moment it is found free and Ray's start."""
@@ -155,7 +155,7 @@ class Node:
                     break
             else:
                 return cluster
-            kill_descendants()
+            kill_descendants(reap)
         raise AssertionError
 
     def _start_ray(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -228,26 +228,15 @@ def own_place() -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield place
     finally:
-        kill_descendants()
+        kill_descendants(reap)
         shutil.rmtree(place, ignore_errors=True)
 
 
-def reap(children: Collection[int]) -> None:
+def reap(children: Collection[int] = ()) -> None:
     """Wait for orphans that have ended: as a subreaper, this process inherits them. `children` have their own wait."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in children:
             os.waitpid(ended.si_pid, 0)
-
-
-def kill_descendants() -> None:
-    """Kill all descendants, orphans included, and wait for their end."""
-    deadline = time.monotonic() + GRACE_S
-    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        reap(())
-        time.sleep(0.02)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -271,7 +260,10 @@ def _own_words(program: str) -> Iterator[None]:
 
 
 def write(path: Path, document: object) -> None:
-    """Write a file that another node sees complete or not at all; only the user can read it."""
+    """Write a file that another node sees complete or not at all; only the user can read it.
+
+    Unlike `results.write_file`, it does not create the folder again that the end of the job removed.
+    """
     draft = path.with_name(f".{path.name}")
     draft.touch(mode=0o600)
     draft.write_text(json.dumps(document))

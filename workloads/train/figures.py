@@ -105,10 +105,8 @@ def figures(measured: Measurement) -> Figures | None:
     rate = units / seconds
     gpu, *others = {rank.worker.gpu for rank in ranks}
     sample_flops = measured.flops_per_sample
-    flops, most = (
-        None if sample_flops is None else sample_flops / measured.units,
-        peak(gpu) if gpu and not others else None,
-    )
+    flops = None if sample_flops is None else sample_flops / measured.units
+    most = peak(gpu) if gpu and not others else None
     memory = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
     scaling = None
     if (single := measured.single) is not None:

@@ -24,6 +24,7 @@ from workloads.exits import Exit
 from workloads.launch import driver as launcher
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.result import Result
+from workloads.results import new_id
 
 HERE = json.dumps(LOCAL | {"ray": LOCAL["ray"] | {"token": "", "mode": "job"}})
 
@@ -228,7 +229,7 @@ def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
     api = Api.of(cluster.outputs)
     file = cluster.folder / "inside.json"
     command = f"{sys.executable} -m workloads.cli bench nccl --op all_reduce -b 4K -e 4K -n 2 --json {file}"
-    job_id = run.new_id("inside")
+    job_id = new_id("inside")
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, "PYTHONPATH": str(ROOT)})
     ended = run.attend(api, job_id, View(), stop_on_interrupt=False)
     assert (ended.code, ended.job.status) == (1, "SUCCEEDED"), "no event of the inner driver is in the job's log"
@@ -244,7 +245,7 @@ def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
     request = shlex.join(["--nodes", "2", "--secret", "HF_TOKEN", "--all", "--working-dir", str(folder), "--json", "-"])
     command = f"{sys.executable} -m workloads.cli run {request} -- python -c {shlex.quote(code)} sleep"
     variables = {"PYTHONPATH": str(ROOT), "RAY_JOB_STOP_WAIT_TIME_S": "45", "HF_TOKEN": "for ranks"}
-    job_id = run.new_id("inside")
+    job_id = new_id("inside")
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, **variables})
     deadline = time.monotonic() + 60
     while (said := api.logs(job_id)).count("in attempt 0") < 2:

@@ -10,8 +10,8 @@ import time
 
 from tests.workloads.conftest import Cluster
 from workloads.client.api import Api
-from workloads.client.run import new_id
 from workloads.client.submit import submit
+from workloads.results import new_id
 
 WAITING = "import ray; from ray.util import placement_group as g; ray.init(); ray.get(g([{'CPU': 64}]).ready())"
 

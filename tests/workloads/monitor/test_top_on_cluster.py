@@ -9,10 +9,10 @@ import time
 
 from tests.workloads.conftest import Cluster, write_outputs
 from workloads.client.api import Api
-from workloads.client.run import new_id
 from workloads.client.submit import submit
 from workloads.exits import Exit
 from workloads.monitor.snapshot import Snapshot
+from workloads.results import new_id
 
 JOB = """
 import ray, time
