@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RDMA_RAY = [sys.executable, "-m", "workloads.cli"]
 # Ray is several clusters on this machine's CPUs.
 SMALL = ("--cpus-per-node", "2", "--memory", "1G", "--time", "15")
-READY_S, GONE_S = 480.0, 60.0
+READY_S, GONE_S = 480.0, 120.0
 
 
 @dataclass
@@ -91,7 +91,10 @@ def left_of(slurm: Slurm, user: str) -> list[str]:
         for each in psutil.process_iter(["uids", "status", "cmdline"])
         if each.info["uids"] and each.info["uids"].real == uid
     ]
-    found += [str(path) for path in Path("/tmp").glob("*") if path.stat(follow_symlinks=False).st_uid == uid]
+    for path in Path("/tmp").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # of another program, which has removed it meanwhile
+            if path.stat(follow_symlinks=False).st_uid == uid:
+                found.append(str(path))
     found += [str(path) for path in slurm.home(user).glob("rdma-ray-slurm/job-*")]
     return found
 

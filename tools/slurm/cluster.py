@@ -27,7 +27,7 @@ from tools.kubernetes.node_probe import NOT_READY
 from tools.process import ProgramEnded, plain_environment
 from tools.slurm import site
 
-_READY_S = 60.0
+_READY_S = 240.0
 FIRST_UID = 100_000  # above what distributions and directories use; each cluster of this machine has 16 of its own
 
 

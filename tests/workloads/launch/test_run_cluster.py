@@ -111,10 +111,10 @@ def test_megatron_core_forms_the_groups_of_the_layout_and_trains_as_one_rank_doe
         assert found["losses"] == (pytest.approx(alone, abs=1e-5) if rank > 1 else [])
 
 
-def test_first_failure_ends_all_and_its_traceback_comes_last(cluster: Cluster) -> None:
+def test_first_failure_ends_all_and_its_traceback_comes_last(cluster: Cluster, tmp_path: Path) -> None:
     done = cluster.rdma_ray(
         *("run", *GANG, "--grace", "20", "--max-restarts", "1", "--all", "--json", "failed.json"),
-        *("--working-dir", str(SCRIPTS), "--", "python", "user.py", "raise"),
+        *("--working-dir", str(SCRIPTS), "--", "python", "user.py", "raise", str(tmp_path)),
     )
     assert done.returncode == 7, done.stderr
     assert "ValueError: the loss is nan" in done.stderr.splitlines()[-10:]

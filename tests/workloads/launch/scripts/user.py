@@ -41,8 +41,8 @@ def train() -> None:
     print(f"{result.return_value} workers, the secret has {len(os.environ['WANDB_API_KEY'])} characters")
 
 
-def plain(what: str) -> None:
-    """Know the place by variables, without torch."""
+def plain(what: str, folder: str = "") -> None:
+    """Know the place by variables, without torch. To raise, wait in a folder until the other ranks save when stopped."""
 
     def save(*_: object) -> None:
         print("saved a checkpoint")
@@ -52,7 +52,11 @@ def plain(what: str) -> None:
     rank, restart = int(os.environ["RANK"]), int(os.environ["RDMA_RAY_RESTART"])
     print(f"rank {rank} of {os.environ['WORLD_SIZE']} on node {os.environ['NODE_RANK']} in attempt {restart}")
     match what:
-        case "raise" if rank == 3:
+        case "raise" if rank < 3:
+            Path(folder, f"{restart}-{rank}").touch()
+        case "raise":
+            while len([*Path(folder).glob(f"{restart}-*")]) < 3:
+                time.sleep(0.1)
             try:
                 raise ValueError("the loss is nan")
             except ValueError:
@@ -68,4 +72,4 @@ def plain(what: str) -> None:
 
 
 if __name__ == "__main__":
-    {"toy": toy, "train": train}.get(sys.argv[1], lambda: plain(sys.argv[1]))()
+    {"toy": toy, "train": train}.get(sys.argv[1], lambda: plain(*sys.argv[1:]))()
