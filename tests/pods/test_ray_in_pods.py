@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.kubernetes.pods import NAMESPACE
+from infra.kubernetes.pods import DASHBOARD_PORT, NAMESPACE
 from infra.kubernetes.ray_cluster import CHECKPOINT_S
 from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following, user
 from tests.pods.jobs import ASK, COUNTING, GANG, HELD, NOTIFIED, TRIES, WAITING, running
@@ -134,7 +134,7 @@ def serves(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error, FileNotFoundError):
         for word in process.cmdline()[1:] if process.name() == "kubectl" else ():
             if word.startswith("--kubeconfig="):
-                said = Path(word.partition("=")[2]).with_name("port-forward.log")
+                said = Path(word.partition("=")[2]).with_name(f"port-forward-{DASHBOARD_PORT}.log")
                 return "Handling connection" in said.read_text()
     return False
 
