@@ -101,6 +101,7 @@ def ready_when_serving() -> dict[str, Any]:
 
     KubeRay's own runs wget, which an image may lack, and every 5 s (1.6.2: controllers/ray/common/pod.go). The Service
     sends nothing to a worker that is not ready; a proxy says so 30 s before it ends (Ray 2.60: serve/_private/
-    constants.py, PROXY_MIN_DRAINING_PERIOD_S).
+    constants.py, PROXY_MIN_DRAINING_PERIOD_S). One slow answer of a busy proxy does not count.
     """
-    return {"httpGet": {"path": HEALTH, "port": SERVE_PORT}, "periodSeconds": 2, "failureThreshold": 1}
+    get = {"path": HEALTH, "port": SERVE_PORT}
+    return {"httpGet": get, "periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": 3}

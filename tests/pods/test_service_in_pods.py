@@ -55,6 +55,14 @@ LOAD = textwrap.dedent(
         connections = aiohttp.TCPConnector(limit=64)
         patient = aiohttp.ClientTimeout(60)
         async with aiohttp.ClientSession(headers=own, connector=connections, timeout=patient) as session:
+            while True:  # kube-proxy learns of the first endpoint after the service is ready
+                try:
+                    async with session.post(url, json=body) as answer:
+                        assert answer.status == 200, answer.status
+                    break
+                except aiohttp.ClientConnectorError:
+                    assert time.monotonic() - began < 60
+                    await asyncio.sleep(0.2)
             tasks, due = set(), time.monotonic()
             while (now := time.monotonic()) - began < longest and (first is None or now - first < after):
                 due += 1 / rate

@@ -42,7 +42,7 @@ def train() -> None:
 
 
 def plain(what: str, folder: str = "") -> None:
-    """Know the place by variables, without torch. To raise, wait in a folder until the other ranks save when stopped."""
+    """Know the place by variables, without torch. To raise, wait in a folder until the other ranks handle SIGTERM."""
 
     def save(*_: object) -> None:
         print("saved a checkpoint")
