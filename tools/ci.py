@@ -30,7 +30,7 @@ PYTHON = str(ROOT / ".venv" / "bin" / "python")
 BUDGET_S = 85 * 60.0
 PODS_S = 20 * 60.0
 _GRACE_S = 60.0
-_REPEATED_LINES = 40
+_REPEATED_LINES, _REASONS = 40, 100
 # Of commands that run at once, those after the first use what it leaves.
 _LATER = ["nice", "-n", "5"]
 
@@ -125,8 +125,8 @@ class Run:
         failures = [part for part in self.parts if part.status]
         for part in failures:
             print(f"\n──── {part.name}: {part.result}; end of its output:")
-            tests = [line for line in part.lines if re.match(r"(FAILED|ERROR) ", line)]
-            print(*map(str.rstrip, [*tests, *part.lines[-_REPEATED_LINES:]]), sep="\n")
+            reasons = [line for line in part.lines if re.match(r"(FAILED|ERROR|E) ", line)]
+            print(*map(str.rstrip, [*reasons[:_REASONS], *part.lines[-_REPEATED_LINES:]]), sep="\n")
         # Background parts do not count: the parts that need their results build them themselves, or fail.
         failed = self.cut_off or self.signals or any(not part.background for part in failures)
         minutes = (self._budget_s - self.left_s) / 60

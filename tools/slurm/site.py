@@ -16,7 +16,8 @@ NEEDS = f"A real Slurm needs root on Linux, with namespaces, and `apt-get instal
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "ip", "unshare", "nsenter", "setpriv")
 
 # Unlike a site's, it has no accounting, and nodes report more CPUs than this machine has. linuxproc and task/none need
-# no cgroups (slurm.conf(5), 22.05). The timeout is for a busy machine.
+# no cgroups (slurm.conf(5), 22.05). Times are for a busy machine: KillWait is 30 by default,
+# and UnkillableStepTimeout 60, after which a node is drained.
 _CONF = """ClusterName=test
 SlurmctldHost=login({controller})
 SlurmUser=root
@@ -33,6 +34,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 MessageTimeout=60
+KillWait=120
+UnkillableStepTimeout=180
 ReturnToService=2
 SlurmdTimeout={timeout_s}
 StateSaveLocation={folder}/state
