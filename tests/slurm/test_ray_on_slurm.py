@@ -39,7 +39,6 @@ dist.destroy_process_group()
 def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     """One cluster stays up and is used by its outputs; the other's command trains and measures on the same nodes."""
     alice = start(slurm, "alice", "--sbatch", "nodelist=n0,n1")
-    alice.wait_until_ready()
     # The language model, `bench` and `train` as the command, and what bob finds of alice's.
     words = shlex.join(gpt_reference.start(slurm.home("bob") / "gpt", "gpt"))
     command = f"""
@@ -50,6 +49,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     env | grep -F "$(cat rdma-ray-slurm/job-*/token)" && exit 91
     exit 7"""
     bob = start(slurm, "bob", "--sbatch", "nodelist=n0,n1", "--", "bash", "-c", command)
+    alice.wait_until_ready()
     bob.wait_until_ready()
     assert alice.outputs.target == "slurm"
     assert alice.outputs.nodes.model_dump() == {"min": 2, "max": 2, "gpus_per_node": 0, "cpus_per_node": 2}

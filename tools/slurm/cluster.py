@@ -128,8 +128,10 @@ class Slurm:
         self.until("munged", (self.folder / "munge.socket").exists)
 
     def _mounts(self) -> list[list[str]]:
-        """Return the machines' own users, and the interpreter where users may read it."""
-        mounts = []
+        """Return the machines' own users, no name server, and the interpreter where users may read it."""
+        # This machine's is out of their reach: each lookup of gloo or Ray would wait for seconds.
+        (self.folder / "resolv.conf").write_text("")
+        mounts = [bind(self.folder / "resolv.conf", str(Path("/etc/resolv.conf").resolve()))]
         for file, line in (("passwd", "{name}:x:{uid}:{uid}::{home}:/bin/bash"), ("group", "{name}:x:{uid}:")):
             own = [line.format(name=name, uid=uid, home=self.home(name)) for name, uid in self.uids.items()]
             (self.folder / file).write_text("\n".join([Path("/etc", file).read_text().strip(), *own, ""]))
