@@ -143,7 +143,11 @@ def usage_error(error: CycloptsError) -> str:
     for problem in error.__cause__.errors():
         message = problem["msg"].removeprefix("Value error, ")
         if problem["loc"]:
-            name = names.get(str(problem["loc"][0]), problem["loc"][0])
-            message = f"{name} {problem['input']}: {message[:1].lower()}{message[1:]}"
+            field = str(problem["loc"][0])
+            name = names.get(field, field)
+            if problem["type"] == "missing":  # its input is all that was given
+                message = f"--{field.replace('_', '-')}: required"
+            else:
+                message = f"{name} {problem['input']}: {message[:1].lower()}{message[1:]}"
         problems.append(message)
     return "\n".join(problems)

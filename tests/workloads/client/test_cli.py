@@ -47,6 +47,7 @@ def test_help_is_no_error(command: str, shown: str, capsys: pytest.CaptureFixtur
     ("arguments", "message"),
     [
         (["bench", "nccl", "-n", "0"], "--iterations 0: input should be greater than or equal to 1"),
+        (["bench", "judge", "--results", "x.json"], "--machine: required\n--nodes: required"),
         (["train", "digits", "--epoch", "1"], "Unknown option: --epoch. Did you mean --epochs?"),
     ],
 )
