@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from infra.terminal import UNPRINTABLE
 from workloads.cli import main
 
-SECONDS = 10  # of commands that take one; a busy machine needs several times that, and a loop or a wait takes forever
+SECONDS = 10  # for a command that takes one: a busy machine needs several
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202eabc"
 PIECES = (
     *(b"\x00", b"\xff\xfe", "é".encode("latin-1"), b"\xed\xa0\x80", "\ufeff".encode(), ESCAPES.encode(), b"\r", b"\t"),

@@ -79,10 +79,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
             {"containerPort": DASHBOARD_PORT, "name": "dashboard"},
             {"containerPort": METRICS_PORT, "name": "metrics"},
         ],
-        "volumeMounts": [
-            *container["volumeMounts"],
-            scripts_mount(f"{SCRIPTS}/{INDEXED_JOB_POD}"),
-        ],
+        "volumeMounts": [*container["volumeMounts"], scripts_mount(f"{SCRIPTS}/{INDEXED_JOB_POD}")],
     }
     spec = {
         **pod,

@@ -89,10 +89,7 @@ def serving(container: dict[str, Any]) -> dict[str, Any]:
             variable("RAY_SERVE_ENABLE_HA_PROXY", "0"),
             variable("RAY_SERVE_ENABLE_DIRECT_INGRESS", "0"),
         ],
-        "volumeMounts": [
-            *container.get("volumeMounts", ()),
-            scripts_mount(f"{SCRIPTS}/{SERVICE_POD}"),
-        ],
+        "volumeMounts": [*container.get("volumeMounts", ()), scripts_mount(f"{SCRIPTS}/{SERVICE_POD}")],
     }
 
 

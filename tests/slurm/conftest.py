@@ -19,7 +19,7 @@ import pytest
 
 from infra.outputs import Outputs
 from tools.kubernetes.containers import Missing
-from tools.slurm.cluster import Slurm, ready_to_run
+from tools.slurm.cluster import Slurm, in_tmp, ready_to_run
 
 ROOT = Path(__file__).resolve().parents[2]
 RDMA_RAY = [sys.executable, "-m", "workloads.cli"]
@@ -91,10 +91,7 @@ def left_of(slurm: Slurm, user: str) -> list[str]:
         for each in psutil.process_iter(["uids", "status", "cmdline"])
         if each.info["uids"] and each.info["uids"].real == uid
     ]
-    for path in Path("/tmp").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # of another program, which has removed it meanwhile
-            if path.stat(follow_symlinks=False).st_uid == uid:
-                found.append(str(path))
+    found += map(str, in_tmp([uid]))
     found += [str(path) for path in slurm.home(user).glob("rdma-ray-slurm/job-*")]
     return found
 

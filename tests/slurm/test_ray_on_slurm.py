@@ -62,6 +62,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     assert (torchrun.returncode, torchrun.stdout.count("sum 1.0")) == (Exit.OK, 2), torchrun.stderr
     top = json_of(alice.rdma_ray("top", "--once", "--json"))
     assert [node["cpus"]["total"] for node in top["nodes"]] == [2, 2]
+    assert alice.rdma_ray("train", "digits").returncode == Exit.OK
     assert alice.rdma_ray("doctor").returncode == Exit.OK
     # The command's own exit code; alice's cluster goes on.
     attached = rdma_ray(slurm, "bob", "slurm", "attach", bob.id)

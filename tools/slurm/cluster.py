@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from tools.kubernetes.containers import Missing
@@ -142,13 +142,22 @@ class Slurm:
         return [*mounts, *_readable(Path(sys.base_prefix))]
 
     def _remove_files(self) -> None:
-        # Of jobs that ran until now. The machines share this one's /tmp.
-        for place in Path("/tmp").glob("rdma-ray-slurm-*"):
-            if place.stat().st_uid in self.uids.values():
-                shutil.rmtree(place, ignore_errors=True)
+        # Of jobs that ran until now.
+        for place in in_tmp(self.uids.values(), "rdma-ray-slurm-*"):
+            shutil.rmtree(place, ignore_errors=True)
         for entry in self.folder.iterdir():
             if entry.name != "logs":
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
+
+
+def in_tmp(uids: Collection[int], pattern: str = "*") -> list[Path]:
+    """Return what users have in /tmp, which the machines share with this one and its other programs."""
+    found = []
+    for path in Path("/tmp").glob(pattern):
+        with contextlib.suppress(FileNotFoundError):  # of another program, which has removed it meanwhile
+            if path.stat(follow_symlinks=False).st_uid in uids:
+                found.append(path)
+    return found
 
 
 def _readable(place: Path) -> list[list[str]]:

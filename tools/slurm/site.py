@@ -16,8 +16,8 @@ NEEDS = f"A real Slurm needs root on Linux, with namespaces, and `apt-get instal
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "ip", "unshare", "nsenter", "setpriv")
 
 # Unlike a site's, it has no accounting, and nodes report more CPUs than this machine has. linuxproc and task/none need
-# no cgroups (slurm.conf(5), 22.05). Times are for a busy machine: KillWait is 30 by default,
-# and UnkillableStepTimeout 60, after which a node is drained.
+# no cgroups (slurm.conf(5), 22.05). Times are for a busy machine: KillWait is 30 by default, and UnkillableStepTimeout
+# 60, after which a node is drained.
 _CONF = """ClusterName=test
 SlurmctldHost=login({controller})
 SlurmUser=root
@@ -34,7 +34,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 MessageTimeout=60
-KillWait=120
+KillWait=60
 UnkillableStepTimeout=180
 ReturnToService=2
 SlurmdTimeout={timeout_s}

@@ -131,10 +131,10 @@ class Guard:
                 for key, _ in self.selector.select(wait):
                     key.data(key.fd)
                 if self.kill_at is not None and time.monotonic() >= self.kill_at:
-                    self._kill()
+                    kill_descendants(self._reap)
                     self.kill_at = None
         finally:
-            self._kill()
+            kill_descendants(self._reap)
             for rank in self.outputs:
                 self._drain(rank)
             if self.private is not None:
@@ -223,7 +223,7 @@ class Guard:
         data = os.read(descriptor, PIECE)
         if not data:
             self.selector.unregister(descriptor)
-            self._kill()
+            kill_descendants(self._reap)
         for grace in data.split(b"\n")[:-1]:
             self._stop(float(grace))
 
@@ -255,9 +255,6 @@ class Guard:
                     self._exited(self.ended)
                 self._drain(rank)
                 self._say("exit", rank, code if code >= 0 else 128 - code)
-
-    def _kill(self) -> None:
-        kill_descendants(self._reap)
 
     def _say_lines(self, rank: int | None, lines: Iterator[str]) -> None:
         now = round(time.time(), 3)

@@ -191,7 +191,7 @@ def _allocation(options: SlurmOptions, request: Request) -> str:
     Without --cpus-per-node, Slurm's answer is unknown: the command gets as many CPUs as it needs.
     """
     needed = request.given.get("per_node") or -(-(request.given.get("workers") or 1) // options.nodes)
-    described = outputs(
+    allocation = outputs(
         options.nodes,
         cpus=options.cpus_per_node or needed,
         gpus=options.gpus_per_node or 0,
@@ -199,4 +199,4 @@ def _allocation(options: SlurmOptions, request: Request) -> str:
         ray=dict.fromkeys(("cluster", "version", "dashboard", "jobs", "client", "token"), ""),
         storage=options.storage,
     )
-    return json.dumps(described)
+    return json.dumps(allocation)

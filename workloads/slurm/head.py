@@ -36,19 +36,16 @@ class Cluster:
         self.arguments = ["--head", f"--port={gcs}", f"--dashboard-host={address}", f"--dashboard-port={dashboard}"]
         # Without --include-dashboard, Ray goes on when its dashboard does not start.
         self.arguments.append("--include-dashboard=true")
-        self._resources: list[Mapping[str, float]] = []
         # Their defaults are fixed ports.
         self.variables = {name: str(free_port()) for name in ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")}
 
-    def alive(self) -> set[str]:
-        """Return the names of the nodes that Ray reports as alive; none while it does not answer."""
-        rows = self._rows()
-        self._resources = [row["resources_total"] for row in rows]
-        return {row["node_name"] for row in rows}
+    def alive(self) -> dict[str, Mapping[str, float]]:
+        """Return the resources by name of the nodes that Ray reports as alive; none while it does not answer."""
+        return {row["node_name"]: row["resources_total"] for row in self._rows()}
 
-    def outputs(self, folder: Path) -> dict[str, Any]:
-        """Return the outputs of `infra/outputs.py`, with the resources of the smallest node that was `alive` last."""
-        cpus, gpus = (min(int(each.get(kind, 0)) for each in self._resources) for kind in ("CPU", "GPU"))
+    def outputs(self, folder: Path, alive: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+        """Return the outputs of `infra/outputs.py`, with the resources of the smallest node that is `alive`."""
+        cpus, gpus = (min(int(each.get(kind, 0)) for each in alive.values()) for kind in ("CPU", "GPU"))
         ray = {
             "cluster": folder.name,
             "mode": "cluster",

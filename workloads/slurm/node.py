@@ -100,10 +100,10 @@ class Node:
             cluster = self._start_head()
             write(self.folder / "head.json", {"gcs": cluster.gcs, "members": members.port, "address": self.address})
             joined = members.seen
-            while missing := sorted(set(self.nodes) - cluster.alive()):
+            while missing := sorted(set(self.nodes) - (alive := cluster.alive()).keys()):
                 why = [f"{name} ({'its Ray does not join' if name in joined else 'not started'})" for name in missing]
                 self._wait(members, f"missing {', '.join(why)}: not all nodes joined")
-            described = cluster.outputs(self.folder)
+            described = cluster.outputs(self.folder, alive)
             write(self.folder / "outputs.json", described)
             say(f"Ray runs on {len(self.nodes)} nodes: {', '.join(self.nodes)}; outputs {self.folder / 'outputs.json'}")
             if command:

@@ -75,9 +75,10 @@ def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         {"node_name": name, "resources_total": {"CPU": cpus, "GPU": 8.0}} for name, cpus in (("n0", 4.0), ("n1", 3.0))
     ]
     monkeypatch.setattr(cluster, "_rows", lambda: rows)
-    assert cluster.alive() == {"n0", "n1"}
+    alive = cluster.alive()
+    assert alive.keys() == {"n0", "n1"}
     monkeypatch.setattr(cluster, "_rows", list)  # the dashboard is too busy to answer again
-    found = cluster.outputs(tmp_path / "job-7")
+    found = cluster.outputs(tmp_path / "job-7", alive)
     outputs = Outputs.model_validate(found)
     assert (outputs.nodes.cpus_per_node, outputs.nodes.gpus_per_node, outputs.nodes.default_gang) == (3, 8, 2)
     assert outputs.storage is not None
