@@ -31,19 +31,22 @@ def test_nccl_job_pods_have_the_names_that_mpirun_looks_up(plane: ControlPlane) 
     job = nccl_job(parse(ours), Sweep())
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RAY}})
     objects = [key_secret(job, "private", "ssh-ed25519 public"), *manifests(job)]
-    for body in objects:
-        api.apply(body)
-    (body,) = (body for body in objects if body["kind"] == "Job")
-    with running(api, body) as found:
+    with running(api, *objects) as found:
         assert len({pod["spec"]["nodeName"] for pod in found}) == len(found) >= 2
-        names = resolved(api)
+        expected = {}
         for pod in found:
             assert unresolved(api, pod) == []
             environment = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
             host = f"{environment['RDMA_RAY_JOB']}-{pod['metadata']['labels'][JOB_INDEX]}"
-            assert names[f"{host}.{environment['RDMA_RAY_SERVICE']}"] == {pod["status"]["podIP"]}
-        for each in objects:
-            api.delete(each["apiVersion"], each["kind"], name(each), RAY, propagation="Foreground")
+            expected[f"{host}.{environment['RDMA_RAY_SERVICE']}"] = {pod["status"]["podIP"]}
+
+        def named() -> bool:
+            if expected.items() <= (names := resolved(api)).items():
+                return True
+            raise NotYet(str(names))
+
+        # The controller of endpoints follows the pods.
+        api.until(f"the names {expected}", named, WITHIN_S)
 
 
 def test_indexed_job_ends_with_the_first_pod_at_its_deadline(plane: ControlPlane) -> None:
@@ -53,7 +56,7 @@ def test_indexed_job_ends_with_the_first_pod_at_its_deadline(plane: ControlPlane
     ours, theirs = next((ours, theirs) for stack, ours, theirs in stack_objects.stacks() if stack == "eks, Indexed Job")
     limited = ours | {"nodes": ours["nodes"] | {"maxHours": 24}}
     objects = {kind: body for body in stack_objects.registered(limited, theirs, "eks") if (kind := body["kind"])}
-    for kind in ("Namespace", "ServiceAccount", "Job"):
+    for kind in ("Namespace", "ServiceAccount"):
         api.apply(objects[kind])
     body = objects["Job"]
     with running(api, body) as (first, *others):
@@ -73,19 +76,15 @@ def test_indexed_job_ends_with_the_first_pod_at_its_deadline(plane: ControlPlane
             raise NotYet(f"{found}; {list(map(name, running))}")
 
         api.until("the failed Job", failed, WITHIN_S)
-        api.delete("batch/v1", "Job", name(body), RAY, propagation="Foreground")
 
 
 @contextmanager
-def running(api: Api, job: Json) -> Iterator[list[Json]]:
-    """Create a node for each pod of a Job; yield its pods when all are ready. Delete the nodes at the end."""
+def running(api: Api, *objects: Json) -> Iterator[list[Json]]:
+    """Apply a Job and what it needs, and create a node for each of its pods; yield the pods when all are ready. Delete
+    all of it at the end: other tests apply a Job of the same name."""
+    (job,) = (body for body in objects if body["kind"] == "Job")
     selected = job["spec"]["template"]["spec"]["nodeSelector"]
     nodes = [f"{name(job)}-{index}" for index in range(job["spec"]["completions"])]
-    for node in nodes:
-        metadata = {"name": node, "labels": selected | {"kubernetes.io/hostname": node}}
-        # With its status from the start: kwok writes its own amounts to a node without them.
-        status = {"capacity": ROOM | DEVICES, "allocatable": ROOM | DEVICES}
-        api.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
 
     def ready() -> list[Json]:
         found = pods(api, f"{JOB_NAME}={name(job)}")
@@ -93,9 +92,20 @@ def running(api: Api, job: Json) -> Iterator[list[Json]]:
             return found
         raise NotYet(problems(api))
 
-    yield api.until("the Job's pods", ready, WITHIN_S)
-    for node in nodes:
-        api.delete("v1", "Node", node)
+    try:
+        for body in objects:
+            api.apply(body)
+        for node in nodes:
+            metadata = {"name": node, "labels": selected | {"kubernetes.io/hostname": node}}
+            # With its status from the start: kwok writes its own amounts to a node without them.
+            status = {"capacity": ROOM | DEVICES, "allocatable": ROOM | DEVICES}
+            api.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
+        yield api.until("the Job's pods", ready, WITHIN_S)
+    finally:
+        for body in objects:
+            api.delete(body["apiVersion"], body["kind"], name(body), RAY, propagation="Foreground")
+        for node in nodes:
+            api.delete("v1", "Node", node)
 
 
 def resolved(api: Api) -> dict[str, set[str]]:

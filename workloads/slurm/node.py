@@ -212,7 +212,7 @@ class Node:
 
 @contextlib.contextmanager
 def own_place() -> Iterator[Path]:
-    """Create this node's folder, and remove it at the end, after all processes of the node.
+    """Create this node's folder, and remove it at the end.
 
     Also remove folders of earlier jobs whose process was killed: nothing holds their lock.
     """
@@ -228,7 +228,6 @@ def own_place() -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield place
     finally:
-        kill_descendants(reap)
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -292,7 +291,10 @@ def main(folder: str, wait_s: str, *command: str) -> int:
         with own_place() as place:
             nodes.append(node := Node(Path(folder), place, float(wait_s)))
             node.signal = noted[0] if noted else 0
-            return node.run(command)
+            try:
+                return node.run(command)
+            finally:
+                kill_descendants(reap)  # before its folder goes
     except OSError as error:
         # A canceled job has no folder any more, a name no address, a disk no space.
         say(f"{os.environ['SLURMD_NODENAME']}: {error}")
