@@ -121,7 +121,8 @@ def test_canceled_at_any_moment_nothing_is_left(slurm: Slurm) -> None:
         time.sleep(moment)
         run.cancel()
         slurm.until(f"job {run.id} has ended", run.ended)
-        return run.show("JobState")
+        state = run.show("JobState")
+        return state if state == "CANCELLED" else f"{state}:\n{run.log}"
 
     with ThreadPoolExecutor(TOGETHER) as pool:
         assert set(pool.map(canceled, sorted(moments))) == {"CANCELLED"}

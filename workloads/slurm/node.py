@@ -221,14 +221,18 @@ def own_place() -> Iterator[Path]:
             if left.stat().st_uid == os.getuid():
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left)
-    place = Path(tempfile.mkdtemp(prefix=PLACE, dir=TEMPORARY))
-    try:
-        (place / "tmp").mkdir()
+    kept = False
+    while not kept:
+        place = Path(tempfile.mkdtemp(prefix=PLACE, dir=TEMPORARY))
         with (place / "lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+            # Before the lock, another job that starts may have removed the folder as that of a killed process.
+            if kept := os.fstat(lock.fileno()).st_nlink > 0:
+                try:
+                    (place / "tmp").mkdir()
+                    yield place
+                finally:
+                    shutil.rmtree(place, ignore_errors=True)
 
 
 def reap(children: Collection[int] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import os
 import resource
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from ray.scripts import scripts
@@ -125,6 +127,24 @@ def test_folder_of_a_killed_node_is_removed_by_the_next(tmp_path: Path, monkeypa
     (killed / "lock").touch()
     with node.own_place() as running, node.own_place() as place:
         assert (killed.exists(), running.exists(), place.stat().st_mode & 0o777) == (False, True, 0o700)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_folder_that_another_node_removed_before_its_lock_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+
+    def late(file: BinaryIO, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        with node.own_place():
+            assert len([*tmp_path.iterdir()]) == 1
+        lock(file, how)
+
+    monkeypatch.setattr(node, "TEMPORARY", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", late)
+    with node.own_place() as place:
+        assert sorted(each.name for each in place.iterdir()) == ["lock", "tmp"]
     assert [*tmp_path.iterdir()] == []
 
 
