@@ -86,7 +86,7 @@ class CloudService(Section):
         le=10_000,
         title="requests",
         description="Requests that each replica works on at a time, on average, before another replica starts. Twice "
-        "as many is the most.",
+        "as many is the most; the proxy keeps the others.",
     )
 
 

@@ -29,7 +29,7 @@ from tests.workloads.serving.checkpoint import trained
 from tests.workloads.stack_outputs import LOCAL
 from tools.kubernetes.api import Json
 
-RATE, AFTER_S, LONGEST_S = 50, 60, 420
+RATE, AFTER_S, LONGEST_S = 200, 60, 420
 """Requests a second; seconds of them after the first answer of the next version; seconds of them at most."""
 LOAD = textwrap.dedent(
     """
@@ -95,7 +95,11 @@ def stack_with(image: str, pod_cluster: PodCluster, shared: Path) -> DeployedSta
     scale = Scale(
         shared=shared, seconds={"idleTimeoutSeconds": 15, "rayClusterDeletionDelaySeconds": CONNECTION_S + 10}
     )
-    changes = {"ray": {"image": image, "idleMinutes": 1}, "nodes": {"max": 2}, "service": {"maxReplicas": 1}}
+    changes = {
+        "ray": {"image": image, "idleMinutes": 1},
+        "nodes": {"max": 2},
+        "service": {"maxReplicas": 1, "ongoingRequests": 32},
+    }
     stack = DeployedStack(pod_cluster, "gke-service", scale, changes)
     # For the heads of two clusters, whose containers request half a CPU each, on one node of two CPUs.
     stack.workload["spec"]["rayClusterConfig"]["autoscalerOptions"]["resources"]["requests"]["cpu"] = "100m"
