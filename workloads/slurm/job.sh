@@ -39,8 +39,13 @@ node() {
         contained "${words[@]}"
     fi
     code=$?
-    # The head waits for this node: it reads here that it waits in vain.
-    [ "$code" = 0 ] || echo "$code" 2>/dev/null >"$folder/failed-$SLURMD_NODENAME"
+    if [ "$SLURM_PROCID" = 0 ]; then
+        # The cluster has ended. The script itself waits for srun, which waits for a host that has lost its power.
+        rm -rf -- "$folder" 2>/dev/null
+    elif [ "$code" != 0 ]; then
+        # The head waits for this node: it reads here that it waits in vain.
+        echo "$code" 2>/dev/null >"$folder/failed-$SLURMD_NODENAME"
+    fi
     return "$code"
 }
 

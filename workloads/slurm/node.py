@@ -192,6 +192,8 @@ class Node:
         self._check(members)
         for failed in self.folder.glob("failed-*"):
             raise Stop(1, f"node {failed.name.removeprefix('failed-')} did not start: its message is above")
+        if not self.folder.exists():
+            raise Stop(1)  # the head has ended, and has said why
         if time.monotonic() > self.deadline:
             raise Stop(1, f"{late} within {self.wait_s:g} s (--wait)")
         time.sleep(START_POLL_S)

@@ -17,7 +17,7 @@ from workloads.train.result import Result
 from workloads.train.timeline import from_cluster
 
 QUIET_S = 10.0
-"""Seconds between lines with the loss where there is no progress bar."""
+"""Seconds without a line after which one shows the loss, where there is no progress bar."""
 
 
 class TrainView(ProgressView):
@@ -26,6 +26,10 @@ class TrainView(ProgressView):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self.noted = time.monotonic()
+
+    def note(self, text: str) -> None:
+        self.noted = time.monotonic()
+        super().note(text)
 
     def event(self, event: Event) -> None:
         match event["kind"]:
@@ -40,7 +44,6 @@ class TrainView(ProgressView):
                 text = progress(event) or ""
                 self.progress.update(self.task, completed=int(event["step"]), description=text)
                 if not self.console.is_terminal and time.monotonic() - self.noted >= QUIET_S:
-                    self.noted = time.monotonic()
                     self.note(text)
             case "note" | "epoch":
                 self.note(progress(event) or "")

@@ -34,6 +34,7 @@ case $1 in image) exit "${ABSENT-0}" ;; run) exit "${CODE-0}" ;; esac
 """
 PYTHON = """
 printf '%s\\0' "$@" > "$DOUBLES/python-$SLURM_NODEID"
+[ ! -e "$4" ] || : > "$DOUBLES/folder-$SLURM_NODEID"
 [ -z "$WAITS" ] || { trap 'exit 143' TERM; sleep 60 & wait; }
 exit "${CODE-0}"
 """
@@ -116,6 +117,12 @@ def test_each_node_gets_the_command_as_it_was_written(place: Place, tmp_path: Pa
         assert words[:3] == ["-u", "-m", "workloads.slurm.node"]
         assert words[3:] == [str(tmp_path / "sto rage" / "job-7"), "600", *ODD]
     assert not [*(tmp_path / "sto rage").iterdir()], "the job's folder goes with the job"
+
+
+def test_folder_goes_with_the_head(place: Place, tmp_path: Path) -> None:
+    """Not only when srun ends, which waits for a host without power until Slurm kills the job. Here node 1 is late."""
+    place().communicate()
+    assert [path.name for path in tmp_path.glob("folder-*")] == ["folder-0"]
 
 
 def test_signal_ends_the_nodes_first_and_removes_the_token(place: Place, tmp_path: Path) -> None:
