@@ -98,15 +98,17 @@ class Top(App[WorkloadError | None]):
         self.paused = False
         self.tables = [Listed(listing) for listing in LISTINGS]
         self.current = self.tables[0]
+        # Not found by id: the timer may fire while the screen ends, after its widgets are removed.
+        self.state, self.totals, self.others = (Static(id=name) for name in ("state", "totals", "others"))
         self._ended = threading.Event()
 
     def compose(self) -> ComposeResult:
         nodes, *others = self.tables
         of_node = [table for table in others if table.listing in OF_ONE_NODE]
-        yield Static(id="state")
-        yield Static(id="totals")
+        yield self.state
+        yield self.totals
         yield nodes
-        yield Static(id="others")
+        yield self.others
         yield Horizontal(*of_node, id="of-node")
         yield Horizontal(*(table for table in others if table not in of_node))
         yield Input(id="filter", placeholder="text that a row has in any column; Enter or Esc ends")
@@ -156,7 +158,7 @@ class Top(App[WorkloadError | None]):
         """Show the snapshot in all tables."""
         if self.snapshot is None:
             return
-        self.query_one("#totals", Static).update(Text(totals(self.snapshot)))
+        self.totals.update(Text(totals(self.snapshot)))
         self.tables[0].update(NODES.rows(self.snapshot, None))
         for table in self.tables[1:]:
             if table.listing not in OF_ONE_NODE:
@@ -179,7 +181,7 @@ class Top(App[WorkloadError | None]):
         names = [
             Text(f"{table.listing.name} {len(table.shown)}", "bold" if table.display else "") for table in self.tables
         ]
-        self.query_one("#others", Static).update(Text("  ").join(names))
+        self.others.update(Text("  ").join(names))
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         if event.data_table is self.tables[0]:
@@ -207,9 +209,8 @@ class Top(App[WorkloadError | None]):
             parts += found.notes
         if self.problem:
             parts.append(printable(self.problem.splitlines()[0]))
-        state = self.query_one("#state", Static)
-        state.update(Text(" · ".join(parts)))
-        state.set_class(bool(self.problem) or self.stale_s is not None, "stale")
+        self.state.update(Text(" · ".join(parts)))
+        self.state.set_class(bool(self.problem) or self.stale_s is not None, "stale")
 
     def _arrange(self) -> None:
         """Show all tables on a wide terminal, else the nodes and one more."""
@@ -223,7 +224,7 @@ class Top(App[WorkloadError | None]):
             table.display = wide or table is second
         for row in self.query(Horizontal):
             row.display = any(table.display for table in row.children)
-        self.query_one("#others").display = not wide
+        self.others.display = not wide
         self._show_others()
 
     def action_table(self, step: int) -> None:

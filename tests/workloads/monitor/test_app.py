@@ -224,6 +224,14 @@ def test_cluster_that_is_gone_leaves_its_last_snapshot_and_comes_back() -> None:
     screen(test, SMALL, clock)
 
 
+def test_snapshot_arrives_while_the_screen_ends() -> None:
+    async def test(app: Top, _: Pilot[Any]) -> None:
+        await app.screen.query("*").remove()
+        app.take(Fleet(3).snapshot(1))
+
+    screen(test, SMALL)
+
+
 @pytest.mark.parametrize("seen", [False, True])
 def test_monitor_that_fails_ends_the_screen_only_before_its_first_snapshot(seen: bool) -> None:
     error = WorkloadError("the monitor job failed")
