@@ -192,7 +192,7 @@ def test_deleted_worker_gets_time_for_a_checkpoint(gke: DeployedStack) -> None:
         gke.api.delete("v1", "Pod", busy["metadata"]["name"], NAMESPACE)
         log = gke.until_succeeded(port, "notified", within_s=120)
     [left] = re.findall(r"SECONDS (\d+)", log)
-    assert CHECKPOINT_S - 15 < int(left) <= CHECKPOINT_S
+    assert CHECKPOINT_S / 2 < int(left) <= CHECKPOINT_S  # the default of Ray is 30 s
     assert "WRITTEN" in log
     began = time.monotonic()
     gke.api.until("the worker's pod to end", lambda: busy["metadata"]["uid"] not in gke.identities(), 120)
