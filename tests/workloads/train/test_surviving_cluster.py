@@ -55,8 +55,9 @@ def test_a_run_continues_after_a_killed_worker_a_killed_driver_and_a_damaged_che
     assert checkpoints(cluster, "cn-killed") == [25, 30]
     survival = rest["survival"]
     assert (survival["attempts"], survival["jobs"], survival["failures"], survival["preemptions"]) == (3, 2, 1, 0)
-    # Those after the checkpoint: of the worker (step 8 of 5), of the driver, and those of the damaged one.
-    assert survival["lost_steps"] <= 3 + 5 + 5
+    # Those after the checkpoint: of the worker (step 8 of 5), those of the damaged one, and of the driver: its next
+    # checkpoint may be half written while training goes on to the one after it.
+    assert survival["lost_steps"] <= 3 + 5 + 10
     assert survival["mttr_s"] > 0
 
 
