@@ -131,13 +131,16 @@ def test_canceled_at_any_moment_nothing_is_left(slurm: Slurm) -> None:
 
 def test_lost_nodes_are_named(slurm: Slurm) -> None:
     """Ray killed on one node, a node without power, and one that cannot start; the script is submitted as it is."""
-    killed = start(slurm, "alice", "--sbatch", "nodelist=n0,n1", "--", "sleep", "600")
+    killed = start(slurm, "alice", "--sbatch", "nodelist=n0,n1", "--gpus-per-node", "1", "--", "sleep", "600")
     text = rdma_ray(slurm, "bob", "slurm", "run", "--dry-run", "--time", "15", "--memory", "1G", "--", "sleep", "600")
     slurm.home("bob").joinpath("job.sbatch").write_text(text.stdout)
     killed.wait_until_ready()
-    submitted = slurm.run(["sbatch", "--parsable", "--nodelist=n0,n2", "--cpus-per-task=2", "job.sbatch"], user="bob")
+    own = ["--nodelist=n0,n2", "--cpus-per-task=2", "--gpus-per-node=1"]
+    submitted = slurm.run(["sbatch", "--parsable", *own, "job.sbatch"], user="bob")
     dark = Run(slurm, "bob", submitted.stdout.strip())
     dark.wait_until_ready()
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(gpu_of_rank_0, (killed, dark))) == ["0", "1"]
     for process in of_node(slurm, "n1", "alice"):
         if process.name() == "raylet":
             process.kill()
@@ -160,6 +163,14 @@ def test_lost_nodes_are_named(slurm: Slurm) -> None:
     assert absent.show("ExitCode") != "0:0"
     assert "/no/python: No such file or directory" in absent.log
     assert left_of(slurm, "bob") == []
+
+
+def gpu_of_rank_0(run: Run) -> str:
+    """Return the GPU of the rank on n0, which two jobs share; each node of a cluster has one."""
+    assert run.outputs.nodes.gpus_per_node == 1
+    done = run.rdma_ray("run", "--nodes", "2", "--", "printenv", "CUDA_VISIBLE_DEVICES")
+    assert done.returncode == Exit.OK, done.stderr
+    return done.stdout.strip()
 
 
 def of_node(slurm: Slurm, node: str, user: str) -> list[psutil.Process]:

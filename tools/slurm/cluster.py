@@ -103,6 +103,7 @@ class Slurm:
         self.login = self.nodes.pop("login")
         addresses = {name: network.address(index) for index, name in enumerate(machines)}
         (self.folder / "slurm.conf").write_text(site.configuration(self.folder, addresses, self._cpus, self._timeout_s))
+        (self.folder / "gres.conf").write_text(site.gpus(self.folder))
         self._start_munge(self.login)
         self.login.start("slurmctld", ["slurmctld", "-D"], self.environment)
         # A slurmd that does not find it repeats after 20 s.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,9 @@ PACKAGES = "slurm-wlm munge iproute2"
 PATH = f"/usr/sbin:/sbin:{os.environ.get('PATH', os.defpath)}"
 NEEDS = f"A real Slurm needs root on Linux, with namespaces, and `apt-get install -y {PACKAGES}` (Debian, Ubuntu)"
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "ip", "unshare", "nsenter", "setpriv")
+
+GPUS = 2
+"""GPUs of each node: devices like /dev/null, which Slurm assigns. It refuses other files."""
 
 # Unlike a site's, it has no accounting, and nodes report more CPUs than this machine has. linuxproc and task/none need
 # no cgroups (slurm.conf(5), 22.05). Times are for a busy machine: KillWait is 30 by default, and UnkillableStepTimeout
@@ -32,6 +36,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+GresTypes=gpu
 SlurmdParameters=config_overrides
 MessageTimeout=60
 KillWait=60
@@ -56,6 +61,13 @@ def found() -> None:
         raise Missing(f"{NEEDS}: missing are {', '.join(missing)}.")
 
 
+def gpus(folder: Path) -> str:
+    """Create the devices of the GPUs, and return gres.conf."""
+    for number in range(GPUS):
+        os.mknod(folder / f"gpu{number}", stat.S_IFCHR, os.makedev(1, 3))
+    return f"Name=gpu File={folder}/gpu[0-{GPUS - 1}]\n"
+
+
 def configuration(folder: Path, addresses: Mapping[str, str], cpus: int, timeout_s: int) -> str:
     """Return slurm.conf.
 
@@ -64,5 +76,7 @@ def configuration(folder: Path, addresses: Mapping[str, str], cpus: int, timeout
         timeout_s: Seconds after which a node that does not answer is DOWN.
     """
     *nodes, (_, controller) = addresses.items()
-    lines = [f"NodeName={name} NodeAddr={address} CPUs={cpus} RealMemory=16000" for name, address in nodes]
+    lines = [
+        f"NodeName={name} NodeAddr={address} CPUs={cpus} RealMemory=16000 Gres=gpu:{GPUS}" for name, address in nodes
+    ]
     return _CONF.format(folder=folder, controller=controller, timeout_s=timeout_s, nodes="\n".join(lines))

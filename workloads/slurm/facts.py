@@ -79,13 +79,18 @@ def drivers(nics: Path = NICS) -> set[str]:
     return {path.resolve().name for path in nics.glob("*/device/driver")}
 
 
-def warnings(nics: Path = NICS) -> list[str]:
-    """Return what prevents RDMA on this node."""
+def warnings(slurm: Mapping[str, str], nics: Path = NICS) -> list[str]:
+    """Return what is wrong with this node's GPUs and RDMA, and the fix."""
+    found = []
+    if gpus_of(slurm) and not slurm.get("CUDA_VISIBLE_DEVICES"):
+        # Slurm only counts them (gres.conf(5), File).
+        fix = "set AutoDetect=nvml, or File=/dev/nvidia[0-7], in gres.conf"
+        found.append(f"Slurm gives {gpus_of(slurm)} GPUs and does not say which: another job may use the same: {fix}")
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if not drivers(nics) or locked == resource.RLIM_INFINITY:
-        return []
-    fix = "set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf and LimitMEMLOCK=infinity for slurmd"
-    return [f"locked memory is limited to {locked // 1024} KiB, so RDMA fails: {fix}"]
+    if drivers(nics) and locked != resource.RLIM_INFINITY:
+        fix = "set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf and LimitMEMLOCK=infinity for slurmd"
+        found.append(f"locked memory is limited to {locked // 1024} KiB, so RDMA fails: {fix}")
+    return found
 
 
 def free_port(address: str = "") -> int:

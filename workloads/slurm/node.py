@@ -82,7 +82,7 @@ class Node:
 
     def run(self, command: Sequence[str]) -> int:
         """Be the head or a worker until the end of the cluster."""
-        for warning in facts.warnings():
+        for warning in facts.warnings(os.environ):
             say(f"{self.name}: {warning}")
         try:
             if os.environ.get("SLURM_PROCID") == "0":

@@ -66,8 +66,15 @@ def test_fabric_is_detected(
         (tmp_path / "nics" / "rdmap0" / "device" / "driver").symlink_to(tmp_path / "drivers" / driver)
     assert facts.fabric_environment(tmp_path / "nics") == variables
     monkeypatch.setattr(resource, "getrlimit", lambda _: (65536, 65536))
-    said = facts.warnings(tmp_path / "nics")
+    said = facts.warnings({}, tmp_path / "nics")
     assert [line.partition(",")[0] for line in said] == (["locked memory is limited to 64 KiB"] if driver else [])
+
+
+@pytest.mark.parametrize(("visible", "warned"), [({}, True), ({"CUDA_VISIBLE_DEVICES": "1,3"}, False)])
+def test_gpus_that_slurm_only_counts_are_reported(visible: dict[str, str], warned: bool, tmp_path: Path) -> None:
+    said = facts.warnings({"SLURM_GPUS_ON_NODE": "2"} | visible, tmp_path)
+    assert [line.partition(":")[0] for line in said] == ["Slurm gives 2 GPUs and does not say which"] * warned
+    assert facts.warnings({}, tmp_path) == []
 
 
 def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
