@@ -148,6 +148,8 @@ def usage_error(error: CycloptsError) -> str:
             if problem["type"] == "missing":  # its input is all that was given
                 message = f"--{field.replace('_', '-')}: required"
             else:
-                message = f"{name} {problem['input']}: {message[:1].lower()}{message[1:]}"
+                value = problem["input"]
+                words = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+                message = f"{name} {words}: {message[:1].lower()}{message[1:]}"
         problems.append(message)
     return "\n".join(problems)

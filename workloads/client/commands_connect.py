@@ -36,7 +36,8 @@ def dashboard(
     On a cloud, a port-forward to it lasts until Ctrl-C.
 
     Example: rdma-ray dashboard --stack gke --open
-    Exit codes: 0 closed by Ctrl-C (without a port-forward: at once), 1 no connection.
+    Exit codes: 0 closed by Ctrl-C (without a port-forward: at once), 1 no
+    connection.
     """
     with Connection(options) as stack:
         stack.api.version()

@@ -37,9 +37,9 @@ def run(
     """Start a Ray cluster on an allocation, and run a command on it.
 
     The command runs on the first node when all nodes have joined, and the cluster
-    ends with it. Without a command, the cluster is up until --time or `scancel`, and
-    the path of its outputs is printed, for --outputs and RDMA_RAY_OUTPUTS. Ctrl-C
-    leaves the job running.
+    ends with it. Without a command, the cluster is up until --time or `scancel`,
+    and the path of its outputs is printed, for --outputs and RDMA_RAY_OUTPUTS.
+    Ctrl-C leaves the job running.
 
     Example: rdma-ray slurm run --nodes 2 --time 30 -- rdma-ray bench nccl
     Exit codes: that of the command; 1 also if it did not start or the job failed,
@@ -72,7 +72,8 @@ def attach(job_id: Annotated[str, option(help="ID of the job: see `squeue --me`.
     Ctrl-C leaves the job running.
 
     Example: rdma-ray slurm attach 4711
-    Exit codes: that of the command; 1 also if the job failed, 130 if it was canceled.
+    Exit codes: that of the command; 1 also if the job failed, 130 if it was
+    canceled.
     """
     return follow(queue.check_id(job_id), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from workloads.options import option
 
@@ -15,7 +15,16 @@ OWN = frozenset({"nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-pe
 }
 """Options of sbatch that the script itself sets, or that it does not work with."""
 
-Word = Annotated[str, Field(pattern=r"^[\w.,:+=@%&|*\[\]()/-]+$")]
+_WORD = r"[\w.,:+=@%&|*\[\]()/-]+"
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(_WORD, text):
+        raise ValueError("a line of an sbatch file has values without spaces and quotes only")
+    return text
+
+
+Word = Annotated[str, AfterValidator(_word)]
 """Value of an #SBATCH line: sbatch splits these lines at spaces, and a quote needs its other half."""
 
 
@@ -34,9 +43,7 @@ class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
     qos: Word | None = Field(None, description="Quality of service.")
     constraint: Annotated[Word | None, option("-C")] = Field(None, description="Features that the nodes must have.")
     time: Annotated[str | None, option("-t")] = Field(
-        None,
-        pattern=r"^(\d+|\d+:\d\d(:\d\d)?|\d+-\d\d?(:\d\d){0,2})$",
-        description="Time limit, as MINUTES, HH:MM:SS or D-HH:MM:SS. [default: the partition's]",
+        None, description="Time limit, as MINUTES, HH:MM:SS or D-HH:MM:SS. [default: the partition's]"
     )
     sbatch: Annotated[tuple[str, ...], option(metavar="NAME[=VALUE]")] = Field(
         (), description="Any other option of sbatch, without its dashes; repeatable."
@@ -62,12 +69,19 @@ class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
         600, ge=1, description="Seconds that the nodes have to join once the job runs."
     )
 
+    @field_validator("time")
+    @classmethod
+    def _duration(cls, text: str | None) -> str | None:
+        if text is not None and not re.fullmatch(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d\d?(:\d\d){0,2}", text):
+            raise ValueError("write MINUTES, HH:MM:SS or D-HH:MM:SS")
+        return text
+
     @field_validator("sbatch")
     @classmethod
     def _no_conflict(cls, words: tuple[str, ...]) -> tuple[str, ...]:
         for word in words:
             name = word.partition("=")[0]
-            if not re.fullmatch(r"[a-z][a-z-]+(=[\w.,:+=@%&|*\[\]()/-]+)?", word):
+            if not re.fullmatch(rf"[a-z][a-z-]+(={_WORD})?", word):
                 raise ValueError(f"{word!r} is no long option without dashes and spaces: write reservation=NAME")
             if name in OWN:
                 raise ValueError(f"{name} is set by the script: use the option of `rdma-ray slurm run`, or none")

@@ -74,10 +74,10 @@ def place(tmp_path: Path) -> Place:
     ("words", "says"),
     [
         (["--nodes", "0"], "--nodes 0: input should be greater than or equal to 1"),
-        (["--time", "1h"], "--time 1h: string should match pattern"),
-        (["--partition", "a b"], "--partition a b: string should match pattern"),
+        (["--time", "1h"], "--time 1h: write MINUTES, HH:MM:SS or D-HH:MM:SS"),
+        (["--partition", "a b"], "--partition a b: a line of an sbatch file has values without spaces and quotes only"),
         (["--sbatch", "comment=a b"], "write reservation=NAME"),
-        (["--sbatch", "nodes=3"], "nodes is set by the script"),
+        (["--sbatch", "nodes=3"], "--sbatch nodes=3: nodes is set by the script"),
         (["--sbatch", "array=1-3"], "array is set by the script"),
         (["--storage", "~/x"], "~/x is not expanded in a script"),
         (["--storage", "a\nb"], "'a\\nb' contains a character that no line of a script can hold"),
