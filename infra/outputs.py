@@ -77,12 +77,20 @@ class Floor(Contract):
 
 
 class Fabric(Contract):
-    """Network between nodes. `nics` and `gbpsPerNic` (Gbit/s) are null without RDMA NICs."""
+    """Network between nodes. `nics` and `gbpsPerNic` (Gbit/s) are null without RDMA NICs, and where they are not known.
 
-    transport: Literal["gib", "efa", "socket"]
+    Transport `ib` is InfiniBand or RoCE without a plugin for NCCL.
+    """
+
+    transport: Literal["gib", "efa", "ib", "socket"]
     nics: int | None
     gbps_per_nic: int | None
     floors: list[Floor]
+
+    @property
+    def rdma(self) -> str | None:
+        """Transport over RDMA NICs; None without any."""
+        return None if self.transport == "socket" else self.transport
 
 
 class Ray(Contract):
@@ -149,12 +157,7 @@ def cloud_outputs(
             "gpusPerNode": machine.gpus,
             "cpusPerNode": machine.pod_cpus,
         },
-        "fabric": {
-            "transport": machine.transport,
-            "nics": machine.nics,
-            "gbpsPerNic": machine.gbps_per_nic,
-            "floors": [floor.model_dump(by_alias=True) for floor in floors(machine.name)],
-        },
+        "fabric": machine_fabric(machine),
         "kubeconfig": kubeconfig,
         "namespace": NAMESPACE,
         "ray": {
@@ -215,6 +218,16 @@ def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: O
         },
         "storage": {"path": head.storage},
         "queue": None,
+    }
+
+
+def machine_fabric(machine: Machine) -> dict[str, Any]:
+    """Return the network between machines of a type."""
+    return {
+        "transport": machine.transport,
+        "nics": machine.nics,
+        "gbpsPerNic": machine.gbps_per_nic,
+        "floors": [floor.model_dump(by_alias=True) for floor in floors(machine.name)],
     }
 
 

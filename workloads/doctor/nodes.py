@@ -11,7 +11,7 @@ from workloads.doctor.state import State
 from workloads.nccl.evidence.gpu import THROTTLING
 
 NEEDS = {"gib": LIBRARIES[:2], "efa": LIBRARIES[2:]}
-"""Libraries of the image that NCCL's plugin of a transport loads (docs/gke.md, images/ray-efa)."""
+"""Libraries of the image that NCCL's plugin of a transport loads (docs/gke.md, images/ray-efa). `ib` has no plugin."""
 SHM_BYTES = 2**30
 """Minimum of /dev/shm: NCCL, torch's data loader and Ray's object store share it. A container's default is 64 MiB."""
 MEMLOCK_BYTES = 2**34
@@ -24,14 +24,16 @@ POWER_SHARE = 0.95  # of the fleet's largest power limit
 
 
 def workers(state: State) -> list[Probe]:
-    """Return the probes of all nodes but the head, on which no rank runs."""
+    """Return the probes of the nodes on which ranks run: all but the head, which on Slurm is a worker as well."""
+    if state.outputs.target == "slurm":
+        return state.probes
     heads = {node["node_ip"] for node in state.ray.get("nodes") or [] if node.get("is_head_node")}
     return [probe for probe in state.probes if probe.ip not in heads]
 
 
 def on_fabric(state: State) -> list[Probe]:
     """Return the workers, if the stack has RDMA."""
-    return [] if state.outputs.fabric.transport == "socket" else workers(state)
+    return [] if state.outputs.fabric.rdma is None else workers(state)
 
 
 def named(probe: Probe) -> str:
@@ -62,11 +64,12 @@ def probe(state: State) -> Iterator[Problem]:
 @check("image", "probes", cure="use an image with what NCCL needs: `rdma-ray image build`, images/ray-efa, docs/gke.md")
 def image(state: State) -> Iterator[Problem]:
     """The image lacks torch, NCCL's network plugin, or a library that the plugin loads."""
-    transport = state.outputs.fabric.transport
+    transport = state.outputs.fabric.rdma
     for probe in workers(state):
         lacks = [] if probe.versions.get("torch") else ["torch"]
-        if transport != "socket":
+        if transport is not None:
             lacks += [] if probe.versions.get("nccl") else ["NCCL"]
+        if transport in NEEDS:
             lacks += [] if probe.plugin else ["NCCL's network plugin"]
             lacks += [name for name in NEEDS[transport] if not probe.libraries.get(name)]
         if lacks:
@@ -107,7 +110,8 @@ def shm(state: State) -> Iterator[Problem]:
 @check(
     "memlock",
     "probes",
-    cure="gke: the capability IPC_LOCK as root; eks: RLIMIT_MEMLOCK in NodeConfig; make up sets both, for new nodes",
+    cure="gke: the capability IPC_LOCK as root; eks: RLIMIT_MEMLOCK in NodeConfig; make up sets both, for new nodes."
+    " Slurm: PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, and LimitMEMLOCK=infinity for slurmd",
 )
 def memlock(state: State) -> Iterator[Problem]:
     """The limit of locked memory is too low for RDMA: NCCL fails to register its buffers."""
@@ -151,7 +155,9 @@ def nic_ports(state: State) -> Iterator[Problem]:
     """A pod has fewer RDMA NICs than its machine, or a port is down or slower than its line rate."""
     fabric = state.outputs.fabric
     for probe in on_fabric(state):
-        down = [f"{nic.name} is {nic.state}" for nic in probe.nics if nic.state not in (None, "ACTIVE")]
+        # Without a known number, some ports may be unused.
+        known = probe.nics if fabric.nics is not None else ()
+        down = [f"{nic.name} is {nic.state}" for nic in known if nic.state not in (None, "ACTIVE")]
         slow = [
             f"{nic.name}: {nic.rate}"
             for nic in probe.nics

@@ -130,6 +130,8 @@ class BenchOptions(GangOptions):
     """Bytes."""
     target: Hidden[str | None] = None
     machine: Hidden[str | None] = None
+    transport: Hidden[str | None] = None
+    """`gib`, `efa` or `ib`; None on machines without RDMA."""
     limits: Hidden[Limits | None] = None
     """Limits of the machine's links; None if unknown."""
     left_out: Hidden[list[str]] = []
@@ -173,6 +175,7 @@ class BenchOptions(GangOptions):
             update={
                 "target": outputs.target,
                 "machine": outputs.machine,
+                "transport": outputs.fabric.rdma,
                 "limits": limits,
                 "ops": ops,
                 "patterns": patterns,

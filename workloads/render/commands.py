@@ -28,7 +28,7 @@ from workloads.options import Flat, Stack, option
 from workloads.render.request import Request
 from workloads.slurm.head import outputs
 from workloads.slurm.options import SlurmOptions
-from workloads.slurm.script import script
+from workloads.slurm.script import completed, script
 
 LONGEST_NAME = 41
 """Characters: a CronJob's 52 (Kubernetes: pkg/apis/batch/validation, 1.36) without "-time-limit"."""
@@ -89,7 +89,7 @@ def sbatch(*command: Command, options: Flat[SlurmOptions] = SlurmOptions()) -> N
     Example: rdma-ray render sbatch --gpus-per-node 8 run --nodes 2 -- torchrun train.py
     Exit codes: 0 printed, 1 the command cannot run on this allocation.
     """
-    request = Request.of(command)
+    request, options = Request.of(command), completed(options)
     if "nodes" not in options.model_fields_set and (nodes := request.nodes(options.gpus_per_node or 1)):
         options = options.model_copy(update={"nodes": nodes})
     request.check(_allocation(options, request))
@@ -195,7 +195,7 @@ def _allocation(options: SlurmOptions, request: Request) -> str:
         options.nodes,
         cpus=options.cpus_per_node or needed,
         gpus=options.gpus_per_node or 0,
-        transport="socket",
+        machine=options.machine or "",
         ray=dict.fromkeys(("cluster", "version", "dashboard", "jobs", "client", "token"), ""),
         storage=options.storage,
     )

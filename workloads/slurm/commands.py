@@ -16,7 +16,7 @@ from workloads.exits import Exit, WorkloadError
 from workloads.options import Flat, option
 from workloads.slurm import queue
 from workloads.slurm.options import SlurmOptions
-from workloads.slurm.script import script
+from workloads.slurm.script import completed, script
 
 POLL_S, LOG_POLL_S = 2.0, 0.5  # slurmctld serves all users; the log is a file
 LAST_LINES_S = 3.0  # until a shared file system shows what the job wrote at its end
@@ -46,7 +46,7 @@ def run(
     130 if it was canceled.
     """
     check(command, options)
-    text = script(options, command)
+    text = script(completed(options), command)
     if dry_run:
         print(text, end="")
         return Exit.OK

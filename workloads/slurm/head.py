@@ -12,7 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from workloads.slurm.facts import drivers, free_port
+from infra.catalog.machines import CATALOG
+from infra.outputs import machine_fabric
+from workloads.slurm.facts import NICS, drivers, free_port
 
 ANSWER_S = 10.0
 START = "import ray.scripts.scripts as ray; ray.get_ray_client_dependency_error = lambda: 'off'; ray.main()"
@@ -43,7 +45,7 @@ class Cluster:
         """Return the resources by name of the nodes that Ray reports as alive; none while it does not answer."""
         return {row["node_name"]: row["resources_total"] for row in self._rows()}
 
-    def outputs(self, folder: Path, alive: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    def outputs(self, folder: Path, alive: Mapping[str, Mapping[str, float]], machine: str) -> dict[str, Any]:
         """Return the outputs of `infra/outputs.py`, with the resources of the smallest node that is `alive`."""
         cpus, gpus = (min(int(each.get(kind, 0)) for each in alive.values()) for kind in ("CPU", "GPU"))
         ray = {
@@ -55,9 +57,8 @@ class Cluster:
             "client": "",
             "token": self._token,
         }
-        transport = "efa" if "efa" in drivers() else "socket"
         nodes = len(self._nodes)
-        return outputs(nodes, cpus=cpus, gpus=gpus, transport=transport, ray=ray, storage=str(folder.parent))
+        return outputs(nodes, cpus=cpus, gpus=gpus, machine=machine, ray=ray, storage=str(folder.parent))
 
     def _rows(self) -> list[dict[str, Any]]:
         request = urllib.request.Request(
@@ -74,16 +75,27 @@ class Cluster:
 
 
 def outputs(
-    nodes: int, *, cpus: int, gpus: int, transport: str, ray: Mapping[str, str], storage: str | None
+    nodes: int, *, cpus: int, gpus: int, machine: str, ray: Mapping[str, str], storage: str | None
 ) -> dict[str, Any]:
-    """Return the outputs of `infra/outputs.py` of an allocation, with the CPUs and GPUs of each node."""
+    """Return the outputs of `infra/outputs.py` of an allocation, with the CPUs and GPUs of each node.
+
+    Without a machine type, the fabric is that of this node's RDMA NICs.
+    """
     return {
         "target": "slurm",
+        "machine": machine or None,
         "nodes": {"min": nodes, "max": nodes, "gpusPerNode": gpus, "cpusPerNode": cpus},
-        "fabric": {"transport": transport, "nics": None, "gbpsPerNic": None, "floors": []},
+        "fabric": machine_fabric(CATALOG[machine]) if machine else fabric(gpus),
         "ray": dict(ray),
         "storage": {"path": storage},
     }
+
+
+def fabric(gpus: int, nics: Path = NICS) -> dict[str, Any]:
+    """Return the fabric of nodes of an unknown machine type, from this node's NICs. Without GPUs, nothing uses RDMA."""
+    found = drivers(nics) if gpus else set()
+    transport = "efa" if "efa" in found else "ib" if found else "socket"
+    return {"transport": transport, "nics": None, "gbpsPerNic": None, "floors": []}
 
 
 def entry_environment(described: Mapping[str, Any], gcs: str, place: Path) -> dict[str, str]:

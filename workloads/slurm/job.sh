@@ -29,7 +29,7 @@ scontrol --oneliner show node "$SLURM_JOB_NODELIST" |
 
 # Runs on each node: `node WORD …` starts Ray there, in a container if the step is in none.
 node() {
-    local code words=("$python" -u -m workloads.slurm.node "$folder" "$wait_s" "$@")
+    local code words=("$python" -u -m workloads.slurm.node "$folder" "$wait_s" "$machine" "$@")
     # Slurm signals this shell as well, and kills what is left when it ends.
     trap : HUP INT TERM
     export PYTHONPATH=$package
@@ -115,7 +115,7 @@ case $image in
     ;;
 esac
 
-srun "${flags[@]}" bash -c "$(declare -p storage package python wait_s mounts engine archive tag folder)
+srun "${flags[@]}" bash -c "$(declare -p storage package python wait_s machine mounts engine archive tag folder)
 $(declare -f node contained)
 "'node "$@"' node "${command[@]}" &
 wait $!

@@ -1,6 +1,6 @@
 """One node of the cluster on an allocation of Slurm: starts Ray there, watches it, and leaves nothing of it behind.
 
-    python -m workloads.slurm.node FOLDER WAIT_S [COMMAND …]
+    python -m workloads.slurm.node FOLDER WAIT_S MACHINE [COMMAND …]
 
 `job.sh` runs it on each node. FOLDER is the job's, which all nodes see: `token`, `nodes` (a name and an address in each
 line), and what the first node adds: `head.json`, and `outputs.json` once all nodes have joined. The first node
@@ -62,11 +62,12 @@ class Node:
     Args:
         folder: The job's folder.
         place: Folder of this node, for Ray's sockets and logs.
+        machine: Machine type of the nodes; "" if it is not known.
     """
 
-    def __init__(self, folder: Path, place: Path, wait_s: float) -> None:
+    def __init__(self, folder: Path, place: Path, wait_s: float, machine: str) -> None:
         self.folder, self.place, self.deadline = folder, place, time.monotonic() + wait_s
-        self.wait_s = wait_s
+        self.wait_s, self.machine = wait_s, machine
         self.name = os.environ["SLURMD_NODENAME"]
         self.nodes = dict(line.split() for line in (folder / "nodes").read_text().splitlines())
         self.address = facts.resolve(self.nodes[self.name])
@@ -103,7 +104,7 @@ class Node:
             while missing := sorted(set(self.nodes) - (alive := cluster.alive()).keys()):
                 why = [f"{name} ({'its Ray does not join' if name in joined else 'not started'})" for name in missing]
                 self._wait(members, f"missing {', '.join(why)}: not all nodes joined")
-            described = cluster.outputs(self.folder, alive)
+            described = cluster.outputs(self.folder, alive, self.machine)
             write(self.folder / "outputs.json", described)
             say(f"Ray runs on {len(self.nodes)} nodes: {', '.join(self.nodes)}; outputs {self.folder / 'outputs.json'}")
             if command:
@@ -279,7 +280,7 @@ def say(text: str) -> None:
     print(f"rdma-ray: {text}", flush=True)
 
 
-def main(folder: str, wait_s: str, *command: str) -> int:
+def main(folder: str, wait_s: str, machine: str, *command: str) -> int:
     """Run this node to its end, and return its exit code."""
     noted: list[int] = []
     nodes: list[Node] = []
@@ -295,7 +296,7 @@ def main(folder: str, wait_s: str, *command: str) -> int:
     os.umask(0o077)
     try:
         with own_place() as place:
-            nodes.append(node := Node(Path(folder), place, float(wait_s)))
+            nodes.append(node := Node(Path(folder), place, float(wait_s), machine))
             node.signal = noted[0] if noted else 0
             try:
                 return node.run(command)

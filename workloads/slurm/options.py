@@ -35,7 +35,14 @@ class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
     cpus_per_node: int | None = Field(
         None, ge=1, description="CPUs of each node. [default: all with --exclusive, else the partition's]"
     )
-    gpus_per_node: int | None = Field(None, ge=1, description="GPUs of each node (Slurm's GRES). [default: none]")
+    gpus_per_node: int | None = Field(
+        None, ge=1, description="GPUs of each node (Slurm's GRES). [default: those of --machine, else none]"
+    )
+    machine: str | None = Field(
+        None,
+        description="Machine type of the nodes, such as p5en.48xlarge: the benchmark then requires its NICs and its"
+        " published bandwidths.",
+    )
     memory: Word | None = Field(None, description="Memory of each node, as sbatch's --mem.")
     exclusive: bool = Field(False, description="Share the nodes with no other job.")
     partition: Annotated[Word | None, option("-p")] = Field(None, description="Partition. [default: Slurm's]")

@@ -7,12 +7,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from workloads.nccl.judge.expectation import Expectation
 from workloads.options import ROOT
 from workloads.slurm.options import SlurmOptions
 
 BODY = Path(__file__).with_name("job.sh")
 LOG = "rdma-ray-%j.log"
 """File with the job's output, in the folder of its submission, which exists; `%j` is Slurm's job ID."""
+
+
+def completed(options: SlurmOptions) -> SlurmOptions:
+    """Return the options with the GPUs of the machine type. WorkloadError for a type that cannot be judged."""
+    if options.machine is None:
+        return options
+    found = Expectation(machine=options.machine, nodes=options.nodes).row
+    return options.model_copy(update={"gpus_per_node": options.gpus_per_node or found.gpus})
 
 
 def script(options: SlurmOptions, command: Sequence[str]) -> str:
@@ -28,6 +37,7 @@ def script(options: SlurmOptions, command: Sequence[str]) -> str:
         "python": options.python or ("python" if options.image else sys.executable),
         "image": options.image or "",
         "wait_s": str(options.wait_s),
+        "machine": options.machine or "",
     }
     lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
     lines += [f"{name}=({shlex.join(words)})" for name, words in (("mounts", options.mount), ("command", command))]

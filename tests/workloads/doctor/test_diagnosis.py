@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.machines import CATALOG
 from tests.kubernetes.stack_objects import stacks
 from tests.workloads.doctor import kubernetes_faults, ray_faults, states, workload_faults
 from tests.workloads.doctor.fault import Fault
@@ -31,6 +32,21 @@ NAMES += ["gke, Indexed Job", "gke, RayJob", "eks, queued"]
 def test_cloud(name: str, workers: int) -> None:
     found = diagnose(states.cloud(name, workers))
     assert (found.findings, found.skipped, found.exit_code) == ([], {}, 0)
+
+
+def test_infiniband_on_slurm() -> None:
+    """NCCL needs no plugin, a port may be unused, and the first node has ranks as well."""
+    local, nic = states.local(), states.nic(0, CATALOG["a3-ultragpu-8g"])
+    fabric = local.outputs.fabric.model_copy(update={"transport": "ib"})
+    outputs = local.outputs.model_copy(update={"target": "slurm", "fabric": fabric})
+    nics = [nic, nic.model_copy(update={"name": "mlx5_1", "state": "DOWN"})]
+    probes = [each.model_copy(update={"memlock": -1, "shm": 2**34, "nics": nics}) for each in local.probes]
+    state = local.model_copy(update={"outputs": outputs, "probes": probes})
+    assert diagnose(state).findings == []
+    state.probes[0] = probes[0].model_copy(update={"memlock": 8 * 2**20})
+    [found] = diagnose(state).findings
+    assert (found.check, found.where) == ("memlock", "Ray node 127.0.0.2 (host-0)")
+    assert "slurm.conf" in found.cure
 
 
 def test_a_request_that_the_autoscaler_meets_is_no_fault() -> None:

@@ -51,6 +51,11 @@ def test_log_has_exactly_its_problems(name: str) -> None:
     assert kinds(name) == CASES[name]
 
 
+def test_infiniband_needs_no_plugin_and_no_sockets() -> None:
+    assert kinds("ib-instead-of-gib", transport="ib", nics=None) == set()
+    assert kinds("tcp-fallback", transport="ib", nics=None) == {"socket-transport"}
+
+
 def test_old_efa_machine_passes_with_four_nics() -> None:
     assert kinds("efa-nccl-2.18-aws-libfabric", nics=4) == set()
     assert kinds("efa-nccl-2.18-aws-libfabric", nics=5) == {"nic-missing"}

@@ -175,5 +175,11 @@ def test_without_fabric_correctness_decides() -> None:
     unknown = verdict_of(own("own-good.json"), machine=None)
     assert (unknown.code, unknown.outcome) == (Exit.BELOW, "fail")
     assert verdict_of(own("own-good.json"), machine=None, no_floor=True).code == 0
+    # The nodes have RDMA NICs, which `own-good.json` was measured on; then its evidence is lost.
+    on_rdma = own("own-good.json").spec.model_copy(update={"transport": "ib"})
+    shown = own("own-good.json").model_copy(update={"spec": on_rdma})
+    assert verdict_of(shown, machine=None, no_floor=True).code == 0
+    lost = verdict_of(shown.model_copy(update={"evidence": None}), machine=None, no_floor=True)
+    assert (lost.code, lost.findings[0].kind) == (Exit.NOT_AS_ASKED, "no-log")
     broken = own("own-broken.json").model_copy(update={"world": None})
     assert verdict_of(broken, machine="a3-ultragpu-8g").code == Exit.ERROR

@@ -66,6 +66,8 @@ def test_fabric_is_detected(
         (tmp_path / "nics" / "rdmap0" / "device" / "driver").symlink_to(tmp_path / "drivers" / driver)
     assert facts.fabric_environment(tmp_path / "nics") == variables
     monkeypatch.setattr(resource, "getrlimit", lambda _: (65536, 65536))
+    transport = {"efa": "efa", "mlx5_core": "ib", "": "socket"}[driver]
+    assert [head.fabric(gpus, tmp_path / "nics")["transport"] for gpus in (8, 0)] == [transport, "socket"]
     said = facts.warnings({}, tmp_path / "nics")
     assert [line.partition(",")[0] for line in said] == (["locked memory is limited to 64 KiB"] if driver else [])
 
@@ -87,11 +89,13 @@ def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     alive = cluster.alive()
     assert alive.keys() == {"n0", "n1"}
     monkeypatch.setattr(cluster, "_rows", list)  # the dashboard is too busy to answer again
-    found = cluster.outputs(tmp_path / "job-7", alive)
+    found = cluster.outputs(tmp_path / "job-7", alive, machine="")
     outputs = Outputs.model_validate(found)
     assert (outputs.nodes.cpus_per_node, outputs.nodes.gpus_per_node, outputs.nodes.default_gang) == (3, 8, 2)
     assert outputs.storage is not None
     assert outputs.storage.path == str(tmp_path)
+    known = Outputs.model_validate(cluster.outputs(tmp_path / "job-7", alive, machine="p5en.48xlarge"))
+    assert (known.machine, known.fabric.transport, known.fabric.nics) == ("p5en.48xlarge", "efa", 16)
     (tmp_path / "place").mkdir()
     variables = head.entry_environment(found, cluster.gcs, tmp_path / "place")
     assert "s3cret" not in str(variables)

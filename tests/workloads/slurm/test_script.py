@@ -59,7 +59,9 @@ def place(tmp_path: Path) -> Place:
         for name, body in {**bodies, **({engine: ENGINE} if engine else {})}.items():
             (programs / name).write_text(f"#!/bin/bash\n{body}\n")
             (programs / name).chmod(0o755)
-        options = SlurmOptions(storage=str(tmp_path / "sto rage"), python="python", image=image, mount=mount)
+        options = SlurmOptions(
+            machine="p5.48xlarge", storage=str(tmp_path / "sto rage"), python="python", image=image, mount=mount
+        )
         own = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": "n0"}
         environment = {"PATH": str(programs), "DOUBLES": str(tmp_path), **own, **variables}
         return subprocess.Popen(
@@ -76,6 +78,7 @@ def place(tmp_path: Path) -> Place:
         (["--nodes", "0"], "--nodes 0: input should be greater than or equal to 1"),
         (["--time", "1h"], "--time 1h: write MINUTES, HH:MM:SS or D-HH:MM:SS"),
         (["--partition", "a b"], "--partition a b: a line of an sbatch file has values without spaces and quotes only"),
+        (["--machine", "p7"], "--machine p7: not in the catalog; choose from a3-ultragpu-8g"),
         (["--sbatch", "comment=a b"], "write reservation=NAME"),
         (["--sbatch", "nodes=3"], "--sbatch nodes=3: nodes is set by the script"),
         (["--sbatch", "array=1-3"], "array is set by the script"),
@@ -106,6 +109,8 @@ def test_dry_run_prints_the_whole_file(capsys: pytest.CaptureFixture[str]) -> No
     ]
     assert said.startswith("#!/bin/bash\n#SBATCH")
     assert "\ncommand=(a)\n" in said
+    assert main(["slurm", "run", "--dry-run", "--machine", "p5en.48xlarge"]) == Exit.OK
+    assert "#SBATCH --gpus-per-node=8\n" in capsys.readouterr().out
 
 
 def test_each_node_gets_the_command_as_it_was_written(place: Place, tmp_path: Path) -> None:
@@ -115,7 +120,7 @@ def test_each_node_gets_the_command_as_it_was_written(place: Place, tmp_path: Pa
     for node in "01":
         words = (tmp_path / f"python-{node}").read_text().split("\0")[:-1]
         assert words[:3] == ["-u", "-m", "workloads.slurm.node"]
-        assert words[3:] == [str(tmp_path / "sto rage" / "job-7"), "600", *ODD]
+        assert words[3:] == [str(tmp_path / "sto rage" / "job-7"), "600", "p5.48xlarge", *ODD]
     assert not [*(tmp_path / "sto rage").iterdir()], "the job's folder goes with the job"
 
 

@@ -39,7 +39,7 @@ def problems(
 
     Args:
         nics: RDMA NICs of one node; None if not known, or if not all of them are requested.
-        transport: `gib` or `efa`; None for any but sockets.
+        transport: `gib` or `efa`; None, and `ib`, for any but sockets.
         ranks: Ranks of the whole run.
     """
     if facts is None:

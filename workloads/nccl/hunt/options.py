@@ -47,7 +47,7 @@ class HuntOptions(GangOptions):
     """Tests put a fault into the transport or the device, below the code that has to find it."""
     target: Hidden[str] = ""
     transport: Hidden[str | None] = None
-    """`gib` or `efa`; None on machines without RDMA."""
+    """`gib`, `efa` or `ib`; None on machines without RDMA."""
     nics: Hidden[int | None] = None
     """RDMA NICs of a node."""
 
@@ -63,7 +63,7 @@ class HuntOptions(GangOptions):
                 "samples": self.samples or samples,
                 "threshold": self.threshold or threshold,
                 "target": outputs.target,
-                "transport": None if outputs.fabric.transport == "socket" else outputs.fabric.transport,
+                "transport": outputs.fabric.rdma,
                 "nics": outputs.fabric.nics,
             }
         )

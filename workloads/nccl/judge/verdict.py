@@ -11,7 +11,7 @@ from typing import Any
 
 from workloads.client.stack import limits_of
 from workloads.exits import Exit
-from workloads.nccl.evidence.problems import THROTTLED, failure, node_problems
+from workloads.nccl.evidence.problems import THROTTLED, failure, node_problems, problems
 from workloads.nccl.judge import checks
 from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import Measurement
@@ -88,14 +88,18 @@ def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> V
     """Judge a finished run of this program on the machines of its stack.
 
     Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's, on correctness.
-    A run on a fabric without a machine type has no baseline. Raises `WorkloadError` for a machine type that is
-    unknown or cannot be judged.
+    A run on a fabric without a machine type has no baseline, and its NCCL has to use the RDMA NICs that the nodes have.
+    Raises `WorkloadError` for a machine type that is unknown or cannot be judged.
     """
     if machine is not None and result.world is not None:
         expected = Expectation(machine=machine, nodes=result.world.nodes, no_floor=no_floor)
         return judge(measurement_of_result(result, limits_of(machine)), expected)
     code, reason = result.exit_code, result.reason
     findings = [] if result.evidence is None else list(node_problems(result.evidence))
+    transport, world = result.spec.transport, result.world
+    if transport is not None and world is not None and result.backend == "nccl":
+        log = None if result.evidence is None else result.evidence.log
+        findings += problems(log, nodes=world.nodes, nics=None, transport=transport, ranks=world.ranks)
     if not code and (code := deciding(findings)):
         reason = next(finding.text for finding in findings if finding.code)
     elif not code and result.proves == "fabric" and not no_floor:
