@@ -97,7 +97,7 @@ def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> V
     code, reason = result.exit_code, result.reason
     findings = [] if result.evidence is None else list(node_problems(result.evidence))
     transport, world = result.spec.transport, result.world
-    if transport is not None and world is not None and result.backend == "nccl":
+    if transport is not None and world is not None and world.nodes > 1 and result.backend == "nccl":
         log = None if result.evidence is None else result.evidence.log
         findings += problems(log, nodes=world.nodes, nics=None, transport=transport, ranks=world.ranks)
     if not code and (code := deciding(findings)):
