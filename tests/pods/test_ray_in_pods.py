@@ -21,6 +21,7 @@ import pytest
 
 from infra.kubernetes.pods import DASHBOARD_PORT, NAMESPACE
 from infra.kubernetes.ray_cluster import CHECKPOINT_S
+from tests.kubernetes.queries import is_ready
 from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following, user
 from tests.pods.jobs import ASK, COUNTING, GANG, HELD, NOTIFIED, TRIES, WAITING, running
 from tests.pods.pod_cluster import PodCluster, leads, operator
@@ -150,6 +151,8 @@ def test_training_reports_time_to_first_step(gke: DeployedStack, tmp_path: Path)
     result = tmp_path / "result.json"
     short = ["--workers", "2", "--epochs", "1", "--min-accuracy", "0.3"]
     gke.rdma_ray(file, "train", "digits", "--json", str(result), *short)
+    # A short training may end before the kubelet asks whether its pods are ready.
+    gke.api.until("the workers to be ready", lambda: all(map(is_ready, gke.workers())), 60)
     report = ["train", "report", str(result), "--out", str(tmp_path)]
     for kind, *which in (("pods", "-l", "ray.io/node-type=worker"), ("events",), ("nodes",)):
         command = gke.kubectl("get", kind, *which, "-o", "json")

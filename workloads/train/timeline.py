@@ -26,7 +26,7 @@ PHASES = (
     "first step",
 )
 NO_CLUSTER = "no Kubernetes here: the nodes were up before"
-NOT_RECORDED = "not in the objects: events are kept for an hour only"
+NOT_RECORDED = "not in the objects: events are kept for an hour only, and a pod may not be ready yet"
 NOT_REACHED = "the run ended before it"
 
 Ends = dict[str, tuple[float, str]]
