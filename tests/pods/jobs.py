@@ -69,13 +69,14 @@ NOTIFIED = textwrap.dedent(
     while not (draining := state.get_draining_nodes()):
         time.sleep(0.2)
     [deadline_ms] = draining.values()
-    print("SECONDS", round(deadline_ms / 1000 - time.time()), flush=True)
+    print("SECONDS", round(deadline_ms / 1000 - time.time()), "UNTIL", deadline_ms / 1000, flush=True)
     time.sleep(5)
     ray.get(held.where.remote())
     print("WRITTEN", flush=True)
     """
 )
-"""An actor holds a whole GPU node; the driver prints the time that it has once the node is draining, and uses some."""
+"""An actor holds a whole GPU node; the driver prints the time that it has once the node is draining, with the
+deadline, and uses some."""
 
 TRIES = textwrap.dedent(
     """
