@@ -26,7 +26,7 @@ from workloads.client.stack import PROJECT, name_of
 from workloads.exits import WorkloadError
 from workloads.options import Flat, Stack, option
 from workloads.render.request import Request
-from workloads.slurm.head import outputs
+from workloads.slurm.head import fabric, outputs
 from workloads.slurm.options import SlurmOptions
 from workloads.slurm.script import completed, script
 
@@ -195,6 +195,8 @@ def _allocation(options: SlurmOptions, request: Request) -> str:
         options.nodes,
         cpus=options.cpus_per_node or needed,
         gpus=options.gpus_per_node or 0,
+        # A command is checked alike on every machine, whatever NICs it has.
+        fabric=fabric(options.machine or "", options.gpus_per_node or 0, ()),
         machine=options.machine or "",
         ray=dict.fromkeys(("cluster", "version", "dashboard", "jobs", "client", "token"), ""),
         storage=options.storage,

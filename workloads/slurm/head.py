@@ -7,14 +7,14 @@ import os
 import shlex
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from infra.catalog.machines import CATALOG
 from infra.outputs import machine_fabric
-from workloads.slurm.facts import NICS, drivers, free_port
+from workloads.slurm.facts import drivers, free_port
 
 ANSWER_S = 10.0
 START = "import ray.scripts.scripts as ray; ray.get_ray_client_dependency_error = lambda: 'off'; ray.main()"
@@ -58,7 +58,10 @@ class Cluster:
             "token": self._token,
         }
         nodes = len(self._nodes)
-        return outputs(nodes, cpus=cpus, gpus=gpus, machine=machine, ray=ray, storage=str(folder.parent))
+        return outputs(
+            nodes, cpus=cpus, gpus=gpus, fabric=fabric(machine, gpus, drivers()), machine=machine, ray=ray,
+            storage=str(folder.parent),
+        )  # fmt: skip
 
     def _rows(self) -> list[dict[str, Any]]:
         request = urllib.request.Request(
@@ -75,26 +78,34 @@ class Cluster:
 
 
 def outputs(
-    nodes: int, *, cpus: int, gpus: int, machine: str, ray: Mapping[str, str], storage: str | None
+    nodes: int,
+    *,
+    cpus: int,
+    gpus: int,
+    fabric: Mapping[str, Any],
+    machine: str,
+    ray: Mapping[str, str],
+    storage: str | None,
 ) -> dict[str, Any]:
-    """Return the outputs of `infra/outputs.py` of an allocation, with the CPUs and GPUs of each node.
-
-    Without a machine type, the fabric is that of this node's RDMA NICs.
-    """
+    """Return the outputs of `infra/outputs.py` of an allocation, with the CPUs and GPUs of each node."""
     return {
         "target": "slurm",
         "machine": machine or None,
         "nodes": {"min": nodes, "max": nodes, "gpusPerNode": gpus, "cpusPerNode": cpus},
-        "fabric": machine_fabric(CATALOG[machine]) if machine else fabric(gpus),
+        "fabric": dict(fabric),
         "ray": dict(ray),
         "storage": {"path": storage},
     }
 
 
-def fabric(gpus: int, nics: Path = NICS) -> dict[str, Any]:
-    """Return the fabric of nodes of an unknown machine type, from this node's NICs. Without GPUs, nothing uses RDMA."""
-    found = drivers(nics) if gpus else set()
-    transport = "efa" if "efa" in found else "ib" if found else "socket"
+def fabric(machine: str, gpus: int, drivers: Collection[str]) -> dict[str, Any]:
+    """Return the fabric of nodes of a machine type; without one, by the drivers of a node's RDMA NICs.
+
+    Without GPUs, nothing uses these.
+    """
+    if machine:
+        return machine_fabric(CATALOG[machine])
+    transport = "efa" if gpus and "efa" in drivers else "ib" if gpus and drivers else "socket"
     return {"transport": transport, "nics": None, "gbpsPerNic": None, "floors": []}
 
 

@@ -67,7 +67,8 @@ def test_fabric_is_detected(
     assert facts.fabric_environment(tmp_path / "nics") == variables
     monkeypatch.setattr(resource, "getrlimit", lambda _: (65536, 65536))
     transport = {"efa": "efa", "mlx5_core": "ib", "": "socket"}[driver]
-    assert [head.fabric(gpus, tmp_path / "nics")["transport"] for gpus in (8, 0)] == [transport, "socket"]
+    found = facts.drivers(tmp_path / "nics")
+    assert [head.fabric("", gpus, found)["transport"] for gpus in (8, 0)] == [transport, "socket"]
     said = facts.warnings({}, tmp_path / "nics")
     assert [line.partition(",")[0] for line in said] == (["locked memory is limited to 64 KiB"] if driver else [])
 
