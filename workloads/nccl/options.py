@@ -42,6 +42,8 @@ class GangOptions(BaseModel):
     use_gpu: Hidden[bool] = False
     elastic: Hidden[bool] = False
     """Whether an autoscaler may add nodes, so that a request that does not fit yet is not an error."""
+    transport: Hidden[str | None] = None
+    """`gib`, `efa` or `ib`; None on machines without RDMA."""
     logs: Hidden[bool] = False
     """Whether the ranks send NCCL's own logs."""
 
@@ -70,7 +72,8 @@ class GangOptions(BaseModel):
             raise WorkloadError(
                 f"--per-node {per_node}: a node of this stack has {slots} {kind}, and a rank uses one of them"
             )
-        return self.model_copy(update={"nodes": nodes, "per_node": per_node, "use_gpu": use_gpu, "elastic": elastic})
+        found = {"nodes": nodes, "per_node": per_node, "use_gpu": use_gpu, "elastic": elastic}
+        return self.model_copy(update={**found, "transport": outputs.fabric.rdma})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -130,8 +133,6 @@ class BenchOptions(GangOptions):
     """Bytes."""
     target: Hidden[str | None] = None
     machine: Hidden[str | None] = None
-    transport: Hidden[str | None] = None
-    """`gib`, `efa` or `ib`; None on machines without RDMA."""
     limits: Hidden[Limits | None] = None
     """Limits of the machine's links; None if unknown."""
     left_out: Hidden[list[str]] = []
@@ -175,7 +176,6 @@ class BenchOptions(GangOptions):
             update={
                 "target": outputs.target,
                 "machine": outputs.machine,
-                "transport": outputs.fabric.rdma,
                 "limits": limits,
                 "ops": ops,
                 "patterns": patterns,

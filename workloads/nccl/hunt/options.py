@@ -46,8 +46,6 @@ class HuntOptions(GangOptions):
     inject_fault: Hidden[None] = None
     """Tests put a fault into the transport or the device, below the code that has to find it."""
     target: Hidden[str] = ""
-    transport: Hidden[str | None] = None
-    """`gib`, `efa` or `ib`; None on machines without RDMA."""
     nics: Hidden[int | None] = None
     """RDMA NICs of a node."""
 
@@ -63,7 +61,6 @@ class HuntOptions(GangOptions):
                 "samples": self.samples or samples,
                 "threshold": self.threshold or threshold,
                 "target": outputs.target,
-                "transport": outputs.fabric.rdma,
                 "nics": outputs.fabric.nics,
             }
         )
