@@ -9,6 +9,7 @@ from workloads.doctor.check import Problem, check
 from workloads.doctor.probe import LIBRARIES, Probe
 from workloads.doctor.state import State
 from workloads.nccl.evidence.gpu import THROTTLING
+from workloads.slurm.facts import MEMLOCK as SLURM_MEMLOCK
 
 NEEDS = {"gib": LIBRARIES[:2], "efa": LIBRARIES[2:]}
 """Libraries of the image that NCCL's plugin of a transport loads (docs/gke.md, images/ray-efa). `ib` has no plugin."""
@@ -111,7 +112,7 @@ def shm(state: State) -> Iterator[Problem]:
     "memlock",
     "probes",
     cure="gke: the capability IPC_LOCK as root; eks: RLIMIT_MEMLOCK in NodeConfig; make up sets both, for new nodes."
-    " Slurm: PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, and LimitMEMLOCK=infinity for slurmd",
+    f" Slurm: {SLURM_MEMLOCK}",
 )
 def memlock(state: State) -> Iterator[Problem]:
     """The limit of locked memory is too low for RDMA: NCCL fails to register its buffers."""
@@ -155,9 +156,9 @@ def nic_ports(state: State) -> Iterator[Problem]:
     """A pod has fewer RDMA NICs than its machine, or a port is down or slower than its line rate."""
     fabric = state.outputs.fabric
     for probe in on_fabric(state):
-        # Without a known number, some ports may be unused.
-        known = probe.nics if fabric.nics is not None else ()
-        down = [f"{nic.name} is {nic.state}" for nic in known if nic.state not in (None, "ACTIVE")]
+        # On InfiniBand, some ports of a node may be unused.
+        used = () if fabric.transport == "ib" else probe.nics
+        down = [f"{nic.name} is {nic.state}" for nic in used if nic.state not in (None, "ACTIVE")]
         slow = [
             f"{nic.name}: {nic.rate}"
             for nic in probe.nics

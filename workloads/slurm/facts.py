@@ -15,6 +15,8 @@ NICS = Path("/sys/class/infiniband")
 TASK = {f"SLURM_{name}" for name in ("PROCID", "LOCALID", "NTASKS", "NPROCS", "NTASKS_PER_NODE", "TASKS_PER_NODE")}
 """Variables of srun's task, of which there is one per node. A library that finds them takes a rank for a task, such as
 Lightning by SLURM_NTASKS (lightning: fabric/plugins/environments/slurm.py, read 2026-11)."""
+MEMLOCK = "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, and LimitMEMLOCK=infinity for slurmd"
+"""What lifts the limit of locked memory on the nodes."""
 MIB = 2**20
 STORE = 0.3  # share of the memory that is Ray's object store; its default (ray_constants.py, 2.60)
 SMALLEST_STORE = 100 * MIB
@@ -82,14 +84,13 @@ def drivers(nics: Path = NICS) -> set[str]:
 def warnings(slurm: Mapping[str, str], nics: Path = NICS) -> list[str]:
     """Return what is wrong with this node's GPUs and RDMA, and the fix."""
     found = []
-    if gpus_of(slurm) and not slurm.get("CUDA_VISIBLE_DEVICES"):
+    if (gpus := gpus_of(slurm)) and not slurm.get("CUDA_VISIBLE_DEVICES"):
         # Slurm only counts them (gres.conf(5), File).
         fix = "set AutoDetect=nvml, or File=/dev/nvidia[0-7], in gres.conf"
-        found.append(f"Slurm gives {gpus_of(slurm)} GPUs and does not say which: another job may use the same: {fix}")
+        found.append(f"Slurm gives {gpus} GPUs and does not say which: another job may use the same: {fix}")
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if drivers(nics) and locked != resource.RLIM_INFINITY:
-        fix = "set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf and LimitMEMLOCK=infinity for slurmd"
-        found.append(f"locked memory is limited to {locked // 1024} KiB, so RDMA fails: {fix}")
+        found.append(f"locked memory is limited to {locked // 1024} KiB, so RDMA fails: set {MEMLOCK}")
     return found
 
 

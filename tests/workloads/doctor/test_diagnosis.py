@@ -47,6 +47,8 @@ def test_infiniband_on_slurm() -> None:
     [found] = diagnose(state).findings
     assert (found.check, found.where) == ("memlock", "Ray node 127.0.0.2 (host-0)")
     assert "slurm.conf" in found.cure
+    efa = outputs.model_copy(update={"fabric": fabric.model_copy(update={"transport": "efa"})})
+    assert "nic-ports" in {each.check for each in diagnose(state.model_copy(update={"outputs": efa})).findings}
 
 
 def test_a_request_that_the_autoscaler_meets_is_no_fault() -> None:
