@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from infra.catalog.baselines import GIB, Baseline
 from tests.workloads.nccl.corpus.cases import FOLDER
+from tests.workloads.nccl.test_evidence_log import facts
 from tests.workloads.nccl.test_judge import text
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.judge import reading
@@ -179,6 +180,13 @@ def test_without_fabric_correctness_decides() -> None:
     on_rdma = own("own-good.json").spec.model_copy(update={"transport": "ib"})
     shown = own("own-good.json").model_copy(update={"spec": on_rdma})
     assert verdict_of(shown, machine=None, no_floor=True).code == 0
+    for log, kind in (("tcp-fallback", "socket-transport"), ("gib-no-gdrdma", "no-gdrdma")):
+        assert shown.evidence is not None
+        ranks = [each.model_copy(update={"log": None}) for each in shown.evidence.ranks]
+        ranks[0] = ranks[0].model_copy(update={"log": facts(log)})
+        other = shown.evidence.model_copy(update={"ranks": ranks})
+        bad = verdict_of(shown.model_copy(update={"evidence": other}), machine=None, no_floor=True)
+        assert (bad.code, kind in {each.kind for each in bad.findings}) == (Exit.NOT_AS_ASKED, True)
     lost = verdict_of(shown.model_copy(update={"evidence": None}), machine=None, no_floor=True)
     assert (lost.code, lost.findings[0].kind) == (Exit.NOT_AS_ASKED, "no-log")
     broken = own("own-broken.json").model_copy(update={"world": None})
