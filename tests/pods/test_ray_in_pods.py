@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from infra.kubernetes.pods import DASHBOARD_PORT, NAMESPACE
-from infra.kubernetes.ray_cluster import CHECKPOINT_S, STOP_S
+from infra.kubernetes.ray_cluster import CHECKPOINT_S
 from tests.kubernetes.queries import is_ready
 from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following, user
 from tests.pods.jobs import ASK, COUNTING, GANG, HELD, NOTIFIED, TRIES, WAITING, running
@@ -192,13 +192,10 @@ def test_deleted_worker_gets_time_for_a_checkpoint(gke: DeployedStack) -> None:
         gke.submit(port, "notified", NOTIFIED, {})
         [address] = re.findall(r"BEGUN (\S+)", gke.until_logged(port, "notified", "BEGUN"))
         [busy] = [pod for pod in gke.workers() if pod["status"].get("podIP") == address]
-        deleted = time.time()
         gke.api.delete("v1", "Pod", busy["metadata"]["name"], NAMESPACE)
         log = gke.until_succeeded(port, "notified", within_s=120)
-    [(left, until)] = re.findall(r"SECONDS (\d+) UNTIL ([\d.]+)", log)
-    assert CHECKPOINT_S / 2 < int(left) <= CHECKPOINT_S  # a busy driver is late; the default of Ray is 30 s
-    # Whatever the load: the whole time, counted from the signal, and over before the kubelet kills the pod.
-    assert CHECKPOINT_S - 1 < float(until) - deleted < CHECKPOINT_S + STOP_S
+    [left] = re.findall(r"SECONDS (\d+)", log)
+    assert CHECKPOINT_S - 15 < int(left) <= CHECKPOINT_S  # the default of Ray is 30 s
     assert "WRITTEN" in log
     began = time.monotonic()
     gke.api.until("the worker's pod to end", lambda: busy["metadata"]["uid"] not in gke.identities(), 120)
