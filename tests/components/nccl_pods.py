@@ -1,8 +1,8 @@
 """NCCL Jobs on this machine: processes as pods, with fakes of the programs that tests lack.
 
 The scripts are those of the ConfigMap, with the environment and the mpirun command of the manifest. `ssh` runs its
-command with the folder of the target pod and fails when that pod's sshd has ended; `getent` resolves the names that a
-test has registered; `mpirun` records its arguments and runs the measurement of the test.
+command with the folder of the target pod and fails when that pod or its sshd has ended; `getent` resolves the names
+that a test has registered; `mpirun` records its arguments and runs the measurement of the test.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ DOMAIN = "lab.ray.svc.cluster.local"
 FAKES = {
     "hostname": 'echo "$LAB_HOST"',
     "getent": 'test -e "$LAB/names/$2" && echo "10.0.0.7 $2"',
-    "lab-sshd": 'echo $$ >"$LAB/up/$LAB_HOST"; exec sleep 300',
+    # With the pod, which leads its session: a container's processes end with it.
+    "lab-sshd": 'read -ra own </proc/$$/stat; echo $$ "${own[5]}" >"$LAB/up/$LAB_HOST"; exec sleep 300',
     "ssh": """
 host=${@: -2:1} line=${@: -1}
-serves() { [[ -e $LAB/up/$host ]] && kill -0 "$(<"$LAB/up/$host")" 2>/dev/null; }
+serves() {
+    [[ -e $LAB/up/$host ]] && read -r sshd pod <"$LAB/up/$host" && kill -0 "$sshd" &&
+        [[ $(<"/proc/$pod/stat") == *") "[^Z]* ]]
+} 2>/dev/null
 serves || { echo "ssh: connect to host $host port 222: Connection refused" >&2; exit 255; }
 RDMA_RAY_RUN=$LAB/run/$host bash -c "$line" &
 while kill -0 $! 2>/dev/null; do
@@ -72,11 +76,16 @@ class Lab:
         for folder in ("bin", "names", "up", "run", "scripts"):
             (self.root / folder).mkdir(parents=True)
         for name, text in FAKES.items():
-            (self.root / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
-            (self.root / "bin" / name).chmod(0o755)
+            self.add(name, text)
         for name, text in scripts().items():
             (self.root / "scripts" / name).write_text(text)
         (self.root / "measurement").write_text(self.measurement + "\n")
+
+    def add(self, program: str, text: str) -> None:
+        """Add a program of bash to the PATH of the pods."""
+        file = self.root / "bin" / program
+        file.write_text(f"#!/bin/bash\n{text}\n")
+        file.chmod(0o755)
 
     def host(self, index: int) -> str:
         return f"lab-{index}.{DOMAIN}"
@@ -125,6 +134,14 @@ class Lab:
         deadline = time.monotonic() + DEADLINE_S
         while text not in self.output(index):
             assert time.monotonic() < deadline, f"no {text!r} in\n{self.output(index)}"
+            time.sleep(0.1)
+
+    def wait_until_met(self, index: int) -> None:
+        """Wait until a pod has logged in to pod 0, which may have started mpirun before."""
+        answer = self.root / "run" / self.host(index) / "answer"
+        deadline = time.monotonic() + DEADLINE_S
+        while not (answer.exists() and answer.stat().st_size):
+            assert time.monotonic() < deadline, self.output(index)
             time.sleep(0.1)
 
     def output(self, index: int) -> str:

@@ -58,7 +58,15 @@ def launcher_dies(root: Path) -> Lab:
     lab = Lab(root, measurement=ENDLESS)
     lab.start(0, 1)
     lab.wait_for(0, "mpirun starts")
+    lab.wait_until_met(1)
     lab.kill(0)
+    return lab
+
+
+def first_login_after_the_end(root: Path) -> Lab:
+    lab = Lab(root, measurement="exit 3", environment={"RDMA_RAY_SSH": "late-ssh"})
+    lab.add("late-ssh", f'[[ $LAB_HOST == lab-0.* || -e $LAB/run/{lab.host(0)}/end ]] && exec ssh "$@"; exit 255')
+    lab.start(0, 1)
     return lab
 
 
@@ -96,6 +104,7 @@ JOBS: dict[str, Callable[[Path], Lab]] = {
     "launcher dies": launcher_dies,
     "terminated": terminated,
     "worker terminated": worker_terminated,
+    "first login after the end": first_login_after_the_end,
     "mpirun 3": with_measurement('echo "# Out of bounds values : 0 OK"; exit 3'),
     "wrong data, 0": with_measurement('echo "# Out of bounds values : 4 FAILED"'),
     "wrong data, 1": with_measurement('echo "# Out of bounds values : 4 FAILED"; exit 1'),
@@ -162,6 +171,7 @@ def test_mpirun_gets_the_arguments_of_the_manifest_and_exports_variables_of_nccl
     [
         ("one late", [0, 0]),
         ("mpirun 3", [3, 3]),
+        ("first login after the end", [3, 3]),
         ("wrong data, 0", [74, 74]),
         ("wrong data, 1", [1, 1]),
         ("no result", [74, 74]),

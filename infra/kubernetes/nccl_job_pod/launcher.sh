@@ -48,7 +48,9 @@ answers() {
     local name
     name=$(host "$1")
     getent hosts "$name" >/dev/null || return 1
-    (($1 == index)) || "${ssh[@]}" "$name" true </dev/null >/dev/null 2>"$run/ssh.log"
+    (($1 == index)) && return
+    "${ssh[@]}" "$name" true </dev/null >/dev/null 2>"$run/ssh.log" || return 1
+    : >"$run/met-$1" # it fetches the exit code, even if its first login comes after a short measurement
 }
 
 write_hostfile() {
@@ -113,7 +115,7 @@ dismiss() {
     while [[ -n $waiting ]] && ((SECONDS < deadline)) && serving; do
         waiting=
         for ((number = 1; number < nodes; number++)); do
-            # A pod that never logged in fetches nothing.
+            # A pod that neither answered nor logged in fetches nothing.
             [[ ! -e $run/met-$number || -e $run/seen-$number ]] || waiting=yes
         done
         [[ -z $waiting ]] || sleep 0.5
