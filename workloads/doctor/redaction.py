@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from infra.outputs import Outputs
-from workloads.nccl.evidence.raw_log import REDACTED, SHORTEST_VALUE, known_secrets, redacted, sounds_secret
+from workloads.secrecy import REDACTED, SHORTEST_VALUE, known_secrets, redacted, sounds_secret
 
 VARIABLES = ("env_vars", "environment")
 """Fields that map names of variables to values: Ray's runtime_env, and the options of this package's jobs."""

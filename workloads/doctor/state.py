@@ -29,8 +29,8 @@ from workloads.client.stack import KINDS
 from workloads.doctor.probe import KIND, Probe
 from workloads.doctor.redaction import Redactor
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence.raw_log import REDACTED
 from workloads.results import Part, new_id, parse
+from workloads.secrecy import REDACTED
 
 Json = dict[str, Any]
 SYSTEM = "kube-system"

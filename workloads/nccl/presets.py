@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence.raw_log import sounds_secret
+from workloads.secrecy import sounds_secret
 
 Mode = Literal["throughput", "latency", "graph"]
 """Runs back to back; a barrier before each run, not timed; replays of a CUDA graph."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence.raw_log import sounds_secret
 from workloads.results import read_bytes
+from workloads.secrecy import sounds_secret
 
 LARGEST_FILE = 2**20  # bytes
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl.evidence.collect import Collector
-from workloads.nccl.evidence.raw_log import REDACTED, known_secrets, pack_file, redacted
+from workloads.nccl.evidence.raw_log import pack_file
+from workloads.secrecy import REDACTED, known_secrets, redacted
 
 # Characters of secrets; a leading digit separates them from adjacent words.
 secrets = st.text(string.ascii_letters + string.digits + "+/_-.~", min_size=12, max_size=64).map(

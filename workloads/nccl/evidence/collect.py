@@ -26,7 +26,8 @@ from workloads.nccl.evidence import node, raw_log
 from workloads.nccl.evidence.facts import Counter, Evidence, LogFacts, RankEvidence, merge, thinned
 from workloads.nccl.evidence.gpu import GpuWatch
 from workloads.nccl.evidence.log_reader import parse_lines
-from workloads.nccl.evidence.raw_log import REDACTED, PackedLog, known_secrets, named, redacted, sounds_secret
+from workloads.nccl.evidence.raw_log import PackedLog, named
+from workloads.secrecy import REDACTED, known_secrets, redacted, sounds_secret
 
 LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
 LOGGED = "INIT,NET,GRAPH"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workloads.nccl.evidence.facts import WARNINGS_KEPT, Channel, Choice, LogFacts
-from workloads.nccl.evidence.raw_log import redacted
+from workloads.secrecy import redacted
 
 LONGEST_WARNING = 500  # characters of a warning that are kept
 LONGEST = 4096  # characters of a message that are read; NCCL's own buffers hold 1,024 and 2,048

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workloads.nccl.evidence.facts import Counter, Nic
-from workloads.nccl.evidence.raw_log import redacted
+from workloads.secrecy import redacted
 
 INFINIBAND = Path("/sys/class/infiniband")
 PCI = Path("/sys/bus/pci/devices")
