@@ -10,9 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from workloads.client.api import Job
-
-JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Variable from which `ray.init` reads a submitted job's runtime environment (Ray 2.60: _private/worker.py)."""
+from workloads.launch.masked import JOB_CONFIG
 
 
 def has_working_dir() -> bool:

@@ -10,6 +10,7 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ REFUSED = (
 )
 
 
+class TakenError(WorkloadError):
+    """Ray knows another job by this ID."""
+
+
 def submit(
     api: Api,
     job_id: str,
@@ -34,7 +39,8 @@ def submit(
     """Start `command` on the cluster under `job_id`, unless it was started already.
 
     The ID is the key of Ray's record of the job, so that one ID never starts two jobs. WorkloadError if Ray refuses the
-    job, or knows another command by this ID; UnreachableError if it stays unclear whether the job was submitted.
+    job, TakenError if it knows another command by this ID; UnreachableError if it stays unclear whether the job was
+    submitted.
     """
     job = {
         "submission_id": job_id,
@@ -61,13 +67,13 @@ def submit(
 
 
 def _submitted(api: Api, job_id: str, command: str) -> bool:
-    """Return whether Ray knows the job. WorkloadError if it is another one."""
+    """Return whether Ray knows the job. TakenError if it is another one."""
     try:
         details = api.details(job_id)
     except UnknownError:
         return False
     if details.get("entrypoint") != command:
-        raise WorkloadError(f"a job {job_id} with another command exists already: choose another ID")
+        raise TakenError(f"a job {job_id} with another command exists already: choose another ID")
     return True
 
 
@@ -79,6 +85,14 @@ def upload(api: Api, name: str, data: bytes) -> str:
         )
     api.call(f"/api/packages/gcs/{name}", "PUT", data, read=bytes)
     return f"gcs://{name}"
+
+
+def upload_for_minutes(api: Api, name: str, data: bytes) -> None:
+    """Upload data that Ray deletes after 10 minutes by default, whatever becomes of this client."""
+    with suppress(UnknownError):
+        # Pins the name for this time, although there is nothing yet (ray: job_head.py, get_package, 2.60).
+        api.call(f"/api/packages/gcs/{name}", read=bytes)
+    upload(api, name, data)
 
 
 def upload_package(api: Api, archive: bytes) -> str:

@@ -11,8 +11,10 @@ from importlib import import_module
 from pathlib import Path
 
 from workloads.exits import WorkloadError
-from workloads.launch import secrets
+from workloads.launch import sealed
+from workloads.launch.masked import run_masked
 from workloads.launch.options import RunOptions
+from workloads.secrecy import Masker
 
 NOT_FOUND, NOT_RUN = 127, 126  # exit codes of shells for a command that does not exist, and that cannot run
 
@@ -20,28 +22,35 @@ NOT_FOUND, NOT_RUN = 127, 126  # exit codes of shells for a command that does no
 def main(text: str) -> int:
     """Run the command as requested, and return the exit code of the process."""
     options = RunOptions.model_validate_json(text)
+    secrets: dict[str, str] = {}
     try:
-        environment = dict(options.environment)
         if options.secrets:
-            values = os.environ if options.secrets_here else secrets.take(secrets.own_job_id())
-            environment |= {name: values[name] for name in options.secrets}
+            values = os.environ if options.secrets_here else sealed.receive(options.client_key)
+            secrets = {name: values[name] for name in options.secrets}
     except (WorkloadError, KeyError) as error:
         missing = f"the client did not send the secret {error}" if isinstance(error, KeyError) else str(error)
         print(missing, file=sys.stderr)
         return 1
     if options.mode == "driver":
-        return replace_by(options.command, environment)
+        return run_command(options.command, dict(options.environment), secrets)
     # The head's own command needs none of it, and Ray takes a second to import.
-    return int(import_module("workloads.launch.session").run(options, environment))
+    return int(import_module("workloads.launch.session").run(options, secrets))
 
 
-def replace_by(command: tuple[str, ...], environment: dict[str, str]) -> int:
-    """Replace this process by the command, which then is the job's entry point. Return only if it cannot run."""
+def run_command(command: tuple[str, ...], environment: dict[str, str], secrets: dict[str, str]) -> int:
+    """Run a command as this process's own, and return its exit code.
+
+    Without secrets, it replaces this process, and the function returns only if it cannot run. Else this process removes
+    them from its output.
+    """
     # The image's interpreter need not be on PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    variables = os.environ | {"PATH": path} | environment | secrets
     sys.stdout.flush()
     try:
-        os.execvpe(command[0], command, os.environ | {"PATH": path} | environment)
+        if secrets:
+            return run_masked(command, variables, Masker(secrets.values()))
+        os.execvpe(command[0], command, variables)
     except OSError as error:
         print(f"cannot run {command[0]!r} on the head: {error.strerror}", file=sys.stderr)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN

@@ -21,6 +21,7 @@ from workloads.launch.placement import Reservation, all_nodes
 from workloads.launch.plan import Share
 from workloads.loading import load
 from workloads.nccl.evidence.facts import Evidence
+from workloads.secrecy import Masker
 
 TAIL = 200  # last lines of each rank that are kept for a failure
 SHOWN = 20  # last lines that are shown of a rank that failed without a traceback
@@ -50,11 +51,15 @@ class Failure:
 
 @dataclass
 class Gang:
-    """One attempt of a run on its nodes. `run` starts the ranks and returns when all have ended."""
+    """One attempt of a run on its nodes. `run` starts the ranks and returns when all have ended.
+
+    Args:
+        secrets: Variables of the ranks, besides those of `options`, whose values are removed from their output.
+    """
 
     options: RunOptions
     reserved: Reservation
-    environment: Mapping[str, str] = field(repr=False)
+    secrets: Mapping[str, str] = field(repr=False)
     per_node: int
     restart: int
     codes: dict[int, int] = field(default_factory=dict)  # by rank
@@ -71,6 +76,7 @@ class Gang:
         ]
         self.tails: defaultdict[tuple[int, int | None], deque[str]] = defaultdict(lambda: deque(maxlen=TAIL))
         self.rests = [b"" for _ in self.agents]
+        self.masker = Masker(self.secrets.values())
         self.ending = False  # the agents have been asked to stop their ranks
 
     def start(self) -> None:
@@ -81,7 +87,7 @@ class Gang:
             Share(
                 mode=self.options.mode,
                 command=self.options.command,
-                environment=dict(self.environment),
+                environment={**self.options.environment, **self.secrets},
                 node=node,
                 nodes=len(spots),
                 per_node=self.per_node,
@@ -149,6 +155,7 @@ class Gang:
         for event in events:
             kind, rank, moment, value = json.loads(event)
             if kind == "line":
+                value = self.masker.text(value)
                 self.tails[node, rank].append(value)
                 written.append(
                     f"{TORCHRUN}{self.reserved.spots[node].host}: {value}"

@@ -33,7 +33,9 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     environment: Hidden[dict[str, str]] = {}
     """Variables of the command, without secrets."""
     secrets: Hidden[tuple[str, ...]] = ()
-    """Names of variables whose values the client has put into the cluster's key-value store (`launch.secrets`)."""
+    """Names of variables whose values the client sends when the driver runs (`launch.sealed`)."""
+    client_key: Hidden[str] = ""
+    """Public key of the client that sends them."""
     secrets_here: Hidden[bool] = False
     """Whether the driver's environment has them instead: it is the child of an entry point."""
     use_gpu: Hidden[bool] = False

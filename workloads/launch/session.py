@@ -33,7 +33,7 @@ class Session:
     """State of a run over all of its attempts."""
 
     options: RunOptions
-    environment: Mapping[str, str] = field(repr=False)
+    secrets: Mapping[str, str] = field(repr=False)
     reserved: Reservation | None = None
     gang: Gang | None = None
     restarts: int = 0
@@ -79,7 +79,7 @@ class Session:
             )
             for node, spot in enumerate(self.reserved.spots)
         ]
-        self.gang = gang = Gang(options, self.reserved, self.environment, per_node, self.restarts)
+        self.gang = gang = Gang(options, self.reserved, self.secrets, per_node, self.restarts)
         try:
             with self._phase("start"):
                 gang.start()
@@ -122,12 +122,12 @@ class Session:
             raise StoppedError
 
 
-def run(options: RunOptions, environment: Mapping[str, str]) -> int:
-    """Run a gang, emit its result, and return the exit code."""
+def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
+    """Run a gang, emit its result, and return the exit code. The ranks get the secrets as variables."""
     started = time.time()
     # The agents print nothing; the ranks' output comes through `Gang.relay`, without loss.
     ray.init(logging_level=logging.WARNING, log_to_driver=False)
-    session = Session(options, environment)
+    session = Session(options, secrets)
     if (layout := options.layout) is not None:
         emit("note", text=layout.table())
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -18,23 +19,24 @@ from rich.console import Console
 
 from infra.outputs import Outputs
 from infra.terminal import printable
-from workloads.client.api import Api, UnreachableError
+from workloads.client.api import Api
 from workloads.client.connection import Connection
 from workloads.client.entry_point import driver_environment, has_working_dir
 from workloads.client.run import JOB_ENVIRONMENT, conclude, kind_of, python_of, run_here
 from workloads.client.show import row_of, show_run
 from workloads.client.stack import entry_point_of, refuse_jobs
-from workloads.client.submit import own_package, submit, upload, upload_package
+from workloads.client.submit import TakenError, own_package, submit, upload_package
 from workloads.client.view import present, say, write_json
 from workloads.exits import Exit, WorkloadError
-from workloads.launch import secrets
-from workloads.launch.driver import replace_by
+from workloads.launch.driver import run_command
 from workloads.launch.layout import KINDS, layout_of
 from workloads.launch.options import RunOptions
+from workloads.launch.sealed import Key
 from workloads.nccl.options import GangOptions
 from workloads.options import Flat, ResultOptions, option
 from workloads.results import new_id
 from workloads.run import requirements, variables, working_dir
+from workloads.run.delivery import deliver
 from workloads.run.entry import entry_of
 from workloads.run.variables import Variables
 from workloads.run.view import LineOptions, output_of
@@ -58,7 +60,7 @@ class CodeOptions:
         tuple[str, ...],
         option(
             metavar="NAME",
-            help="Variable whose value comes from this environment or --env-file, and appears in no log; repeatable.",
+            help="Variable whose value comes from this environment or --env-file. Logs show *** for it; repeatable.",
         ),
     ] = ()
     working_dir: Annotated[
@@ -89,6 +91,7 @@ class Plan:
 
     Args:
         folder: Working directory to upload; None for a `uri`, which every node has or Ray downloads.
+        key: Key with which this client sends secrets; None without any.
     """
 
     options: RunOptions
@@ -97,6 +100,7 @@ class Plan:
     uri: str
     packages: list[str]
     secrets: Mapping[str, str] = field(repr=False)
+    key: Key | None = field(repr=False)
 
     @staticmethod
     def of(
@@ -118,13 +122,16 @@ class Plan:
             raise WorkloadError(f"--request-id {code.request_id}: use 1 to 100 letters, digits, dots and dashes")
         found = variables.read(code.env, code.env_file, code.secret, own)
         uri = working_dir.uri(code.working_dir, everywhere=not uploads)
+        key = Key() if found.secrets and uploads else None
+        resolved = resolve(command, options, found, outputs)
         return Plan(
-            options=resolve(command, options, found, outputs),
+            options=resolved if key is None else resolved.model_copy(update={"client_key": key.public}),
             name=code.name or _name(command),
             folder=None if uri else working_dir.read(Path(code.working_dir)),
             uri=uri,
             packages=requirements.read(code.pip, code.requirements),
             secrets=found.secrets,
+            key=key,
         )
 
     @property
@@ -133,13 +140,25 @@ class Plan:
 
     @property
     def metadata(self) -> dict[str, str]:
+        """Metadata of the job, without the digest, for which all files are read."""
         return {
             "workload": "run",
             "name": self.name,
             "mode": self.options.mode,
             "grace": f"{self.options.grace_s:g}",
-            "request": hashlib.sha256(f"{self.request}{self.packages}".encode()).hexdigest()[:16],
         }
+
+    @cached_property
+    def archive(self) -> bytes | None:
+        """Working directory as it is uploaded."""
+        return working_dir.pack(self.folder) if self.folder else None
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of what two clients with the same --request-id have to agree on: all but the secrets' values."""
+        options = self.options.model_dump_json(exclude_defaults=True, exclude={"client_key"})
+        code = hashlib.sha256(self.archive or self.uri.encode()).hexdigest()
+        return hashlib.sha256(json.dumps([options, self.packages, code]).encode()).hexdigest()[:32]
 
     def entry_point(self, outputs: Outputs) -> str:
         """Return the job's command line. WorkloadError if it is too long for the cluster's shell."""
@@ -210,6 +229,10 @@ def run(
         if not (code.request_id and _attached(api, job_id, plan)):
             try:
                 _start(api, job_id, entry_point, plan)
+            except TakenError:
+                # Another client was faster. Without the request's ID, the error says so.
+                if not (code.request_id and _attached(api, job_id, plan)):
+                    raise
             except KeyboardInterrupt:
                 print(f"job {job_id} may have started: rdma-ray stop {job_id} ends it", file=sys.stderr)
                 raise
@@ -278,14 +301,14 @@ def _run_here(
     if kind.read is None:
         found = driver_environment(JOB_ENVIRONMENT | plan.options.environment, uri)
         os.chdir(folder)
-        return replace_by(plan.options.command, {**found, **plan.secrets})
+        return run_command(plan.options.command, found, dict(plan.secrets))
     request = plan.options.model_copy(update={"secrets_here": True}).model_dump_json(exclude_defaults=True)
     ended = run_here(new_id("run"), kind, request, {}, working_dir=uri, private=plan.secrets)
     return conclude(stack.outputs, ended, kind, result.json_file)
 
 
 def _start(api: Api, job_id: str, entry_point: str, plan: Plan) -> None:
-    """Upload the code and the secrets, and submit the job."""
+    """Upload the code, submit the job, and send the secrets to its driver."""
     for note in plan.notes():
         print(note, file=sys.stderr)
     options = plan.options
@@ -293,25 +316,16 @@ def _start(api: Api, job_id: str, entry_point: str, plan: Plan) -> None:
     if options.mode == "driver":
         environment |= options.environment  # also for the driver's tasks and actors on other nodes
     runtime_env: dict[str, Any] = {
-        "working_dir": upload_package(api, working_dir.pack(plan.folder)) if plan.folder else plan.uri,
+        "working_dir": upload_package(api, plan.archive) if plan.archive else plan.uri,
         "py_modules": [own_package(api)],
         "env_vars": JOB_ENVIRONMENT | environment,
     }
     if plan.packages:
         runtime_env["pip"] = requirements.environment(api, plan.packages)
     print(f"job {job_id} on {api.cluster}: {plan.folder or plan.uri}", file=sys.stderr)
-    if not plan.secrets:
-        submit(api, job_id, entry_point, runtime_env, plan.metadata)
-        return
-    place = secrets.name(job_id)
-    upload(api, place, json.dumps(dict(plan.secrets)).encode())
-    try:
-        submit(api, job_id, entry_point, runtime_env, plan.metadata)
-    except UnreachableError:
-        raise  # the job may have started, and take them
-    except WorkloadError:
-        upload(api, place, b"")  # no job deletes them
-        raise
+    submit(api, job_id, entry_point, runtime_env, {**plan.metadata, "request": plan.digest})
+    if plan.key is not None:
+        deliver(api, job_id, plan.key, plan.secrets)
 
 
 def _attached(api: Api, job_id: str, plan: Plan) -> bool:
@@ -319,12 +333,13 @@ def _attached(api: Api, job_id: str, plan: Plan) -> bool:
     job = next((job for job in api.jobs() if job.id == job_id), None)
     if job is None:
         return False
-    if job.metadata.get("request") != plan.metadata["request"]:
+    if job.metadata.get("request") != plan.digest:
         raise WorkloadError(
-            f"--request-id {job_id}: a job with this ID and another command or other options exists ({job.status}):"
-            " use another ID"
+            f"--request-id {job_id}: a job with this ID and another command, other options or other code exists"
+            f" ({job.status}): use another ID"
         )
-    print(f"job {job_id} exists ({job.status}): nothing is started", file=sys.stderr)
+    kept = ", and its secrets are those of the client that started it" if plan.secrets else ""
+    print(f"job {job_id} exists ({job.status}): nothing is started{kept}", file=sys.stderr)
     return True
 
 

@@ -35,7 +35,7 @@ _COUNT = re.compile(r"(?i)(?:TOKEN|KEY)(?:S|IZERS?)(?:_|\Z)")
 
 @dataclass(frozen=True)
 class Variables:
-    """Variables by name; the values of `secrets` never leave this process but by `launch.secrets`."""
+    """Variables by name; the values of `secrets` leave this process sealed only (`launch.sealed`)."""
 
     plain: dict[str, str]
     secrets: dict[str, str] = field(repr=False)

@@ -16,6 +16,7 @@ from rich.console import Console
 from infra.terminal import printable
 from workloads.client.view import ProgressView
 from workloads.exits import WorkloadError
+from workloads.launch import sealed
 from workloads.launch.lines import TORCHRUN, RankLine
 from workloads.options import option
 from workloads.results import Event
@@ -105,6 +106,8 @@ class RunView(ProgressView):
             case "restart":
                 self._show_failure()
                 self.note(f"starting again, {event['number']} of {event['of']} times")
+            case sealed.KIND:
+                pass  # `workloads.run.delivery` reads it
             case _:
                 self.note(_end(event["text"]))
 

@@ -18,13 +18,15 @@ from tests.workloads.stack_outputs import LOCAL
 from workloads.cli import main
 from workloads.client import run
 from workloads.client.api import Api, Job
-from workloads.client.entry_point import JOB_CONFIG, run_driver
+from workloads.client.entry_point import run_driver
 from workloads.client.view import View
 from workloads.exits import Exit
 from workloads.launch import driver as launcher
+from workloads.launch.masked import JOB_CONFIG
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.result import Result
 from workloads.results import new_id
+from workloads.secrecy import REDACTED, Masker
 
 HERE = json.dumps(LOCAL | {"ray": LOCAL["ray"] | {"token": "", "mode": "job"}})
 
@@ -84,12 +86,13 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
         found.append((json.loads(request), dict(environment), rest))
         return Job(job_id, "FAILED", "", None, None, 9, {})
 
-    def execute(_: str, command: tuple[str, ...], environment: dict[str, str]) -> None:
+    def execute(command: tuple[str, ...], environment: dict[str, str], masker: Masker) -> None:
         found.append(({"command": list(command)}, environment, {"working_dir": str(Path.cwd())}))
+        assert masker.text("of the pod") == REDACTED
         raise PermissionError(13, "recorded")
 
     monkeypatch.setattr(run, "run_driver", run_driver)
-    monkeypatch.setattr("os.execvpe", execute)
+    monkeypatch.setattr(launcher, "run_masked", execute)
     monkeypatch.setenv(JOB_STACK, HERE)
     monkeypatch.setenv("HF_TOKEN", "of the pod")
     monkeypatch.delenv("RDMA_RAY_OUTPUTS", raising=False)
@@ -134,7 +137,7 @@ def test_working_directory_of_a_gang(
     assert rest["working_dir"] == expected
 
 
-def test_command_without_ranks_replaces_the_entry_point(started: Started, tmp_path: Path) -> None:
+def test_command_without_ranks_runs_in_the_entry_point(started: Started, tmp_path: Path) -> None:
     """It gets the signals of the entry point, and its exit code counts; its actors get --env, not the secret."""
     (tmp_path / "code").mkdir()
     options = ["--env", "A=1", "--secret", "HF_TOKEN", "--working-dir", "code"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,14 +12,12 @@ from typing import Any
 
 import pytest
 
-from workloads.exits import WorkloadError
 from workloads.launch import plan
 from workloads.launch.agent import Agent
 from workloads.launch.gang import TAIL, Failure, failure_text
 from workloads.launch.options import RunOptions
 from workloads.launch.plan import Share, guard_plan, torchrun_options
 from workloads.launch.result import ends
-from workloads.launch.secrets import own_job_id
 from workloads.launch.session import PORT_TRIES, Session
 
 LOG = Path(__file__).parents[1] / "nccl" / "logs" / "gib-two-nodes.log"
@@ -184,14 +181,6 @@ def test_driver_reports_what_it_cannot_run() -> None:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 127
     assert "cannot run 'no-such-program' on the head: No such file or directory" in said
-
-
-def test_secrets_are_those_of_the_own_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps({"metadata": {"job_submission_id": "run-1"}}))
-    assert own_job_id() == "run-1"
-    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR")
-    with pytest.raises(WorkloadError, match="not the entry point of a Ray job"):
-        own_job_id()
 
 
 def test_driver_on_the_head_starts_without_ray_and_torch() -> None:

@@ -6,7 +6,7 @@ import io
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from infra.terminal import UNPRINTABLE
 from tests.workloads.stack_outputs import LOCAL
 from workloads.cli import main
 from workloads.client import run as client
-from workloads.client.api import Api, Job
+from workloads.client.api import Api, Job, UnreachableError
 from workloads.client.connection import Connection
-from workloads.exits import Exit, WorkloadError
-from workloads.launch import secrets
+from workloads.exits import Exit
+from workloads.launch import sealed
 from workloads.launch.lines import RankLine
 from workloads.results import MARK
+from workloads.secrecy import Masker
 
 SECRET = "value-that-must-stay-secret"
 RESULT = {
@@ -40,21 +41,29 @@ RESULT = {
 
 
 class Head(Api):
-    """Knows the jobs that were submitted. They end with this status and code as soon as they are followed."""
+    """Knows the jobs that were submitted. They end with this status and code as soon as they are followed.
+
+    `driver` is the key of the driver of each job, which its log has, and `keys` are others' in the log.
+    """
 
     def __init__(self, log: str = "", code: int = 0) -> None:
         super().__init__("http://127.0.0.1:1", SecretStr("token"), "test")
         self.log, self.code = log, code
         self.known: dict[str, dict[str, Any]] = {}
         self.packages: list[tuple[str, bytes]] = []
-        self.on_submit: Callable[[], None] = lambda: None
+        self.pinned: list[str] = []
+        self.driver = sealed.Key()
+        self.keys = [self.driver.public]
 
     def call(self, path: str, method: str = "GET", body: Any = None, *, read: Any = json.loads, **_: object) -> Any:
         name = path.rpartition("/")[2]
         if method == "PUT":
             self.packages.append((name, body))
+        elif path.startswith("/api/packages/"):
+            self.pinned.append(name)
         elif (method, path) == ("POST", "/api/jobs/"):
-            self.on_submit()
+            if body["submission_id"] in self.known:
+                raise UnreachableError("answered 500: a job with this ID exists", 500)
             status = {"status": "FAILED" if self.code else "SUCCEEDED", "driver_exit_code": self.code}
             self.known[body["submission_id"]] = {"start_time": 1000, "end_time": 3000, **status, **body}
         elif path == "/api/jobs/":
@@ -66,7 +75,12 @@ class Head(Api):
     once = call
 
     def logs(self, _: str | Job) -> str:
-        return self.log
+        return "".join(event(sealed.KIND, key=key) + "\n" for key in self.keys) + self.log
+
+    def sealed_by(self, job: dict[str, Any]) -> tuple[str, list[bytes]]:
+        """Return the public key of the client of a job, and what it has sealed."""
+        client = json.loads(shlex.split(job["entrypoint"])[-1])["client_key"]
+        return client, [body for name, body in self.packages if name == sealed.package(client)]
 
 
 @pytest.fixture
@@ -129,28 +143,62 @@ def test_a_driver_s_variables_reach_its_actors(head: Head) -> None:
     assert job["metadata"]["name"] == "train.py"
 
 
-def test_secrets_are_in_nothing_but_their_package(head: Head, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--env-file", ".env", "--secret", "HF_TOKEN", "--", "python", "train.py"]
-    assert main(["run", "--dry-run", "--json", "-", *arguments]) == Exit.OK
+WITH_SECRET = ("--env-file", ".env", "--secret", "HF_TOKEN", "--", "python", "train.py")
+
+
+def test_secrets_are_in_nothing_but_a_package_for_the_driver(head: Head, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--dry-run", "--json", "-", *WITH_SECRET]) == Exit.OK
     assert head.packages == []
-    assert main(["run", *arguments]) == Exit.OK
-    [(job_id, job)] = head.known.items()
-    assert [json.loads(body) for name, body in head.packages if name == secrets.name(job_id)] == [{"HF_TOKEN": SECRET}]
-    assert head.packages[-1][0] == secrets.name(job_id), "they are the last thing before the job"
+    assert main(["run", *WITH_SECRET]) == Exit.OK
+    [job] = head.known.values()
+    client, [box] = head.sealed_by(job)
+    assert head.driver.opened(box, client) == {"HF_TOKEN": SECRET}
+    assert sealed.package(client) in head.pinned, "Ray does not delete it by itself"
+    assert head.packages[-1][1] == box
     said = capfd.readouterr()
+    assert head.driver.public not in said.out + said.err
     assert "HF_TOKEN" in json.dumps(job)
-    assert SECRET not in json.dumps(job) + said.out + said.err
-    assert not [name for name, body in head.packages[:-1] if SECRET.encode() in body]
+    masker = Masker([SECRET])
+    for text in (json.dumps(job), said.out, said.err, *(body.decode("latin-1") for _, body in head.packages)):
+        assert masker.text(text) == text
 
 
-def test_secrets_are_erased_if_the_job_is_not_accepted(head: Head) -> None:
-    def refuse() -> None:
-        raise WorkloadError("refused")
+def test_secrets_stay_with_the_client_if_no_driver_runs(head: Head) -> None:
+    """Its environment failed, or somebody stopped the job while it was pending."""
+    head.keys, head.code = [], 1
+    assert main(["run", *WITH_SECRET]) == Exit.ERROR
+    [job] = head.known.values()
+    assert head.sealed_by(job)[1] == []
 
-    head.on_submit = refuse
-    assert main(["run", "--env-file", ".env", "--secret", "HF_TOKEN", "--", "python", "train.py"]) == Exit.ERROR
-    assert head.packages[-1][1] == b""
-    assert head.packages[-1][0] == head.packages[-2][0]
+
+def test_a_wrong_key_in_the_log_is_refused_in_one_line(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+    head.keys = ["00" * 32, "\x1b[2J", "x" * 10**6, *head.keys]
+    assert main(["run", *WITH_SECRET]) == Exit.OK
+    said = [line for line in capsys.readouterr().err.splitlines() if "refused" in line]
+    assert len(said) == 3
+    assert all("its log has a key for secrets that is refused: " in line and len(line) < 200 for line in said)
+    [job] = head.known.values()
+    assert len(head.sealed_by(job)[1]) == 1
+
+
+def test_two_clients_with_one_request_id_start_one_job_with_the_secrets_of_the_first(
+    head: Head, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second one sees no job, and is slower."""
+    run = ["run", "--request-id", "nightly-7", "--secret", "HF_TOKEN", "--", "python", "train.py"]
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    assert main(run) == Exit.OK
+    first, packages = dict(head.known["nightly-7"]), len(head.packages)
+    capsys.readouterr()
+
+    looks: Iterator[list[Job]] = iter([[]])
+    monkeypatch.setattr(head, "jobs", lambda: next(looks, Api.jobs(head)))
+    monkeypatch.setenv("HF_TOKEN", "another value")
+    assert main(run) == Exit.OK
+    said = capsys.readouterr().err
+    assert "job nightly-7 exists (SUCCEEDED): nothing is started, and its secrets are those of the client" in said
+    assert head.known == {"nightly-7": first}
+    assert "another value" not in repr(head.packages[packages:])
 
 
 def test_the_same_request_id_starts_one_job(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +209,10 @@ def test_the_same_request_id_starts_one_job(head: Head, capsys: pytest.CaptureFi
     assert main([*run, "--", "python", "train.py"]) == Exit.OK
     assert "exists (SUCCEEDED): nothing is started" in capsys.readouterr().err
     assert main([*run, "--", "python", "other.py"]) == Exit.ERROR
-    assert "another command or other options" in capsys.readouterr().err
+    assert "another command, other options or other code" in capsys.readouterr().err
+    Path("train.py").write_text("print(2)")
+    assert main([*run, "--", "python", "train.py"]) == Exit.ERROR
+    assert "other code exists (SUCCEEDED): use another ID" in capsys.readouterr().err
     assert head.known == {"nightly-7": first}
 
 
