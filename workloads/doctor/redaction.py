@@ -1,7 +1,8 @@
 """Removal of secrets from what is recorded of a cluster: Kubernetes objects, Ray's state, logs, settings.
 
-Text goes through the rules of NCCL's logs (`workloads.nccl.evidence.raw_log`). Objects have structure that text lacks:
-a variable's name and its value are two fields, and a flag and its value two elements of a command.
+Text goes through the rules that the cluster has too (`workloads.secrecy`), and through detectors of detect-secrets.
+Objects have structure that text lacks: a variable's name and its value are two fields, and a flag and its value two
+elements of a command.
 """
 
 from __future__ import annotations
@@ -14,9 +15,23 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote
+
+import yaml
+from detect_secrets.plugins.artifactory import ArtifactoryDetector
+from detect_secrets.plugins.aws import AWSKeyDetector
+from detect_secrets.plugins.discord import DiscordBotTokenDetector
+from detect_secrets.plugins.github_token import GitHubTokenDetector
+from detect_secrets.plugins.mailchimp import MailchimpDetector
+from detect_secrets.plugins.npm import NpmDetector
+from detect_secrets.plugins.sendgrid import SendGridDetector
+from detect_secrets.plugins.slack import SlackDetector
+from detect_secrets.plugins.square_oauth import SquareOAuthDetector
+from detect_secrets.plugins.stripe import StripeDetector
+from detect_secrets.plugins.twilio import TwilioKeyDetector
 
 from infra.outputs import Outputs
-from workloads.secrecy import REDACTED, SHORTEST_VALUE, known_secrets, redacted, sounds_secret
+from workloads.secrecy import REDACTED, SHORTEST_VALUE, Masker, known_secrets, redacted, sounds_secret, without
 
 VARIABLES = ("env_vars", "environment")
 """Fields that map names of variables to values: Ray's runtime_env, and the options of this package's jobs."""
@@ -24,10 +39,40 @@ OMITTED_FIELDS = ("managedFields", "kubectl.kubernetes.io/last-applied-configura
 """Fields that repeat an object or say who wrote it."""
 _FLAG = re.compile(r"--?[\w.-]+")
 _SECRET_FIELD = re.compile(
-    r"(?i)(?:token|secret|passw(?:or)?d|passphrase|credentials?|authorization|cookie|[_-]?key[_-]?data)$"
+    r"(?i)(?:token|secret|passw(?:or)?d|passphrase|credentials?|authorization|cookie|(?:key|certificate)[_-]?data"
+    r"|(?:private|api)[_-]?key|^auth)$"
 )
 _END_OF_KEY = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY-----")
-_KEY_LINE = re.compile(r"""(\b[A-Z][A-Z0-9_]*KEY[A-Z0-9_]*["']?\s{0,4}[=:]\s{0,4})("[^"\n]*"|'[^'\n]*'|[^\s,}]+)""")
+_KEY_LINE = re.compile(
+    r"""(\b[A-Z][A-Z0-9_]{0,64}KEY[A-Z0-9_]{0,64}+["']?\s{0,4}[=:]\s{0,4})("[^"\n]*"|'[^'\n]*'|[^\s,}]+)"""
+)
+
+
+# Formats of tokens that detect-secrets maintains (the fork of Checkov, which has releases: Yelp's last is of May 2024).
+# Its scanner reads 0.1 MB/s of NCCL's logs and takes `INFO` for a secret; these patterns alone read more than 10 MB/s.
+# Left out: keywords, entropy and 64 bytes in base64, which would remove GUIDs, digests and container ids from logs,
+# what `workloads.secrecy` has, and slow patterns (Artifactory's second, JWT).
+_DETECTED = tuple(
+    pattern
+    for patterns in (
+        [*ArtifactoryDetector.denylist][:1],
+        [*AWSKeyDetector.denylist][:1],
+        DiscordBotTokenDetector.denylist,
+        GitHubTokenDetector.denylist,
+        MailchimpDetector.denylist,
+        NpmDetector.denylist,
+        SendGridDetector.denylist,
+        SlackDetector.denylist,
+        SquareOAuthDetector.denylist,
+        StripeDetector.denylist,
+        TwilioKeyDetector.denylist,
+    )
+    for pattern in patterns
+)
+_CREDENTIALS = re.compile(r"://([^\s/:@\"'<>]{0,256}):([^\s/@\"'<>]{1,1024})@")
+_SIGNATURE = re.compile(r"(?i)[?&](?:X-(?:Amz|Goog)-(?:Signature|Security-Token)|Signature|sig)=([^&\s\"'<>]{1,4096})")
+MOST_LEARNED = 100
+"""Secrets that are learned from a cluster. Anybody with its token may add some; each takes time for every text."""
 
 
 class Redactor:
@@ -38,9 +83,8 @@ class Redactor:
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self.known: set[str] = set()
-        for value in known:
-            self.add(value)
+        self.known = Masker(known)
+        self.learned: set[str] = set()
 
     @classmethod
     def of(cls, outputs: Outputs, environment: Mapping[str, str] | None = None) -> Redactor:
@@ -48,26 +92,34 @@ class Redactor:
         found = cls(known_secrets(os.environ if environment is None else environment))
         found.add(outputs.ray.token.get_secret_value())
         if outputs.kubeconfig is not None:
-            config = outputs.kubeconfig.get_secret_value()
-            found.add(config)
-            with suppress(ValueError):  # not JSON: the whole text is a known value
-                found.learn(json.loads(config))
+            with suppress(yaml.YAMLError):  # of which JSON is a part
+                for value in _secrets(yaml.safe_load(outputs.kubeconfig.get_secret_value())):
+                    found.add(value)
         return found
 
     def add(self, value: str) -> None:
-        """Know a secret, and its form in a Secret's data. Values of five characters may be ordinary words."""
-        if len(value := value.strip()) >= SHORTEST_VALUE and value != REDACTED:
-            self.known |= {value, base64.b64encode(value.encode()).decode()}
+        """Know a secret."""
+        if value.strip() != REDACTED:
+            self.known.add(value)
 
     def learn(self, value: Any) -> None:
-        """Know every secret in a JSON value: values of variables and of fields with a secret's name."""
-        for name, secret in _named(value):
-            if _is_secret(name):
-                self.add(secret)
+        """Know at most MOST_LEARNED secrets of JSON values: of variables, secret fields and URLs, and what they hold.
+
+        Text may be JSON itself, and base64 of it, as in a Secret.
+        """
+        with suppress(RecursionError):  # of nested JSON
+            for secret in _secrets(value):
+                if len(self.learned) >= MOST_LEARNED:
+                    return
+                if len(secret) >= SHORTEST_VALUE and secret not in self.learned:
+                    self.learned.add(secret)
+                    self.add(secret)
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
-        text = _KEY_LINE.sub(rf"\1{REDACTED}", redacted(text, self.known))
+        text = redacted(text, self.known)
+        text = without(text, (_span(match) for pattern in _DETECTED for match in pattern.finditer(text)))
+        text = _KEY_LINE.sub(rf"\1{REDACTED}", text)
         *_, last = [None, *_END_OF_KEY.finditer(text)]
         # The last lines of a log may begin within a key.
         return text if last is None else REDACTED + text[last.end() :]
@@ -98,38 +150,65 @@ class Redactor:
         return found
 
 
+def _span(match: re.Match[str]) -> tuple[int, int]:
+    """Return the span of a token without the quotes and white space that some detectors match around it."""
+    found = match[0]
+    return match.end() - len(found.lstrip(" \t\r\n=:\"'")), match.start() + len(found.rstrip(" \t\r\n\"'"))
+
+
+def _secrets(value: Any) -> Iterator[str]:
+    """Yield the secrets in a JSON value, and what they hold."""
+    for name, text in _named(value):
+        yield from (unquote(password) for _, password in _CREDENTIALS.findall(text))
+        yield from (unquote(signature) for signature in _SIGNATURE.findall(text))
+        if _is_secret(name):
+            yield text
+            inner = _decoded(text)
+            if inner != text:
+                yield inner
+                yield inner.partition(":")[2] if name.lower() == "auth" else ""  # of a registry: user and password
+            yield from _secrets(_parsed(inner))
+        elif text[:1] in ("{", "["):
+            yield from _secrets(_parsed(text))
+
+
+def _decoded(text: str) -> str:
+    """Return the text that base64 holds, else the text itself."""
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        return text
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text) if text[:1] in ("{", "[") else None
+    except (ValueError, RecursionError):
+        return None
+
+
 def _named(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield each text in a JSON value with its name: its field, or its variable's. Commands may contain JSON."""
+    """Yield each text in a JSON value with its name: its field, or with `=` its variable's."""
     if isinstance(value, list):
         for at, each in enumerate(value):
-            if isinstance(each, str) and at and _is_flag(value[at - 1]):
-                yield "token", each
+            if isinstance(each, str):
+                yield "token" if at and _is_flag(value[at - 1]) else "", each
             yield from _named(each)
     elif isinstance(value, dict):
         if isinstance(value.get("name"), str) and isinstance(value.get("value"), str):
             yield f"{value['name']}=", value["value"]
         for name, inner in value.items():
-            if name in VARIABLES and isinstance(inner, dict):
+            if name in ("data", "stringData") and value.get("kind") == "Secret" and isinstance(inner, dict):
+                yield from (("token", text) for text in inner.values() if isinstance(text, str))
+            elif name in VARIABLES and isinstance(inner, dict):
                 yield from ((f"{each}=", text) for each, text in inner.items() if isinstance(text, str))
-            elif name == "entrypoint" and isinstance(inner, str):
-                yield from _of_command(inner)
             elif isinstance(inner, str):
                 yield name, inner
+                if name == "entrypoint":
+                    with suppress(ValueError):  # an open quote
+                        yield from _named(shlex.split(inner))
             else:
                 yield from _named(inner)
-
-
-def _of_command(line: str) -> Iterator[tuple[str, str]]:
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        return
-    yield from _named(words)
-    for word in words:
-        try:
-            yield from _named(json.loads(word)) if word[:1] in "{[" else ()
-        except (ValueError, RecursionError):
-            continue
 
 
 def _is_secret(name: str) -> bool:

@@ -22,6 +22,7 @@ from workloads.nccl.evidence.facts import RankEvidence
 from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.evidence.raw_log import LogFolder, named, pack, pack_file
 from workloads.nccl.evidence.show import show_evidence
+from workloads.secrecy import Masker
 
 LOG = (Path(__file__).parent / "logs" / "gib-one-rank.log").read_text()
 TOKEN = "ray-token-0123456789"
@@ -218,7 +219,7 @@ def test_long_log_keeps_both_ends_and_notes_gap(tmp_path: Path) -> None:
     lines = [f"node:1:1 [0] NCCL INFO line {number}\n" for number in range(60_000)]
     file = tmp_path / "log"
     file.write_text("".join(lines))
-    packed = pack_file(file, ())
+    packed = pack_file(file, Masker())
     assert len(packed.data) <= raw_log.PACKED
     folder = LogFolder(tmp_path / "logs")
     folder.take({"kind": raw_log.KIND} | packed.to_event(0, "node"))

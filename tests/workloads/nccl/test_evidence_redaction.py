@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workloads.nccl.evidence.collect import Collector
 from workloads.nccl.evidence.raw_log import pack_file
-from workloads.secrecy import REDACTED, known_secrets, redacted
+from workloads.secrecy import REDACTED, Masker, known_secrets, redacted
 
 # Characters of secrets; a leading digit separates them from adjacent words.
 secrets = st.text(string.ascii_letters + string.digits + "+/_-.~", min_size=12, max_size=64).map(
@@ -49,7 +49,7 @@ def test_named_secrets_are_redacted(secret: str, template: str, before: str, aft
 @settings(max_examples=100, deadline=None)
 @given(secrets, st.text(max_size=30), st.text(max_size=30))
 def test_known_secrets_are_redacted_anywhere(secret: str, before: str, after: str) -> None:
-    assert secret not in redacted(before + secret + after, [secret])
+    assert secret not in redacted(before + secret + after, Masker([secret]))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_raw_log_holds_no_secret(tmp_path_factory: pytest.TempPathFactory, secre
     file.write_text(
         f"node:1:1 [0] NCCL INFO {template.format('7' + 'other' * 3 + 'Z')}\nnode:1:1 [0] NCCL INFO {secret}\n"
     )
-    event = pack_file(file, (secret,)).to_event(0, "node")
+    event = pack_file(file, Masker([secret])).to_event(0, "node")
     text = zlib.decompress(base64.b64decode(event["data"])).decode()
     assert secret not in text
     assert "otherotherother" not in text

@@ -8,6 +8,7 @@ collective (TUNING) is written only between calls of `log_choices`.
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import re
 import shutil
@@ -15,8 +16,9 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 import ray
 from ray.exceptions import RayError
@@ -27,7 +29,7 @@ from workloads.nccl.evidence.facts import Counter, Evidence, LogFacts, RankEvide
 from workloads.nccl.evidence.gpu import GpuWatch
 from workloads.nccl.evidence.log_reader import parse_lines
 from workloads.nccl.evidence.raw_log import PackedLog, named
-from workloads.secrecy import REDACTED, known_secrets, redacted, sounds_secret
+from workloads.secrecy import Masker, known_secrets, redacted, sounds_secret
 
 LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
 LOGGED = "INIT,NET,GRAPH"
@@ -36,7 +38,8 @@ STEERING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_", "UCX_", "LD_LIBRARY_
 LEVELS = ("INFO", "TRACE", "ABORT")  # levels that show how data travels
 ROOM = 512 * 2**20  # bytes that must be free where NCCL writes, so that a log does not fill the node's disk
 READ = 256 * 2**20  # bytes of a log to read; INFO writes a few MB
-PIECE = 2**16  # characters to read at once, however long a line is
+BATCH = 2**20  # characters whose secrets are removed at once
+PIECE = 2**16  # characters of a line, however long it is
 FOLDER = "rdma-ray-nccl-"
 IMAGE = "RDMA_RAY_IMAGE"  # variable that a pod's manifest sets to the name of the image
 ANSWER_S = 60  # a log of 256 MiB takes 20 s to read; everything else takes less than a second
@@ -92,7 +95,7 @@ class Collector:
 
     def variables(self) -> dict[str, str]:
         """Return the variables of the communication library, without secrets and without this rank's log file."""
-        known = known_secrets(self.environment)
+        known = self._known()
         return {
             name: redacted(value, known)
             for name, value in sorted(self.environment.items())
@@ -138,6 +141,9 @@ class Collector:
             shutil.rmtree(self.folder, ignore_errors=True)
         return found
 
+    def _known(self) -> Masker:
+        return Masker(known_secrets(self.environment))
+
     def _prepare_log(self) -> None:
         remove_stale(self.temporary)
         self.environment.setdefault(LEVEL, "INFO")
@@ -169,7 +175,7 @@ class Collector:
                 f"NCCL's log: {LEVEL}={level} is set on the ranks; INFO shows how data travels: --env {LEVEL}=INFO"
             )
             return None, None
-        known = known_secrets(self.environment)
+        known = self._known()
         facts, raw = [], None
         for file in self._files():
             try:
@@ -192,9 +198,9 @@ class Collector:
         path = Path(expanded(self.environment.get(FILE, ""), self.host, os.getpid()))
         return [path] if path.is_file() else []
 
-    def _parse(self, file: Path, known: tuple[str, ...]) -> LogFacts:
+    def _parse(self, file: Path, known: Masker) -> LogFacts:
         with file.open(encoding="utf-8", errors="replace") as opened:
-            facts = parse_lines(_lines(opened.readline, known))
+            facts = parse_lines(_lines(opened, known))
             if opened.read(1):
                 self.missing.append(f"NCCL's log: only its first {READ // 2**20} MiB were read")
         return facts
@@ -243,13 +249,11 @@ def remove_stale(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _lines(readline: Callable[[int], str], known: tuple[str, ...]) -> Iterator[str]:
+def _lines(file: TextIO, known: Masker) -> Iterator[str]:
     left = READ
-    while left > 0 and (line := readline(PIECE)):
-        left -= len(line)
-        for value in known:
-            line = line.replace(value, REDACTED)
-        yield line
+    while left > 0 and (text := file.read(min(left, BATCH)) + file.readline(PIECE)):
+        left -= len(text)
+        yield from iter(partial(io.StringIO(known.text(text)).readline, PIECE), "")
 
 
 def gather(references: Sequence[Any], emit: Callable[..., None] | None = None) -> Evidence:

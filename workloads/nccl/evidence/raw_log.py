@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from workloads.exits import WorkloadError
 from workloads.results import write_file
-from workloads.secrecy import redacted
+from workloads.secrecy import Masker, redacted
 
 KIND = "nccl-log"  # event that carries a log
 KEPT = 2**20  # bytes of text; 2^20 of NCCL's compress to about 60,000
@@ -41,7 +41,7 @@ class PackedLog:
         return {"rank": rank, "host": host, "size": self.size, "left_out": self.left_out, "data": data}
 
 
-def pack_file(file: Path, known: tuple[str, ...]) -> PackedLog:
+def pack_file(file: Path, known: Masker) -> PackedLog:
     """Pack a log file without secrets, cut to what a rank may send. Raises OSError if it cannot be read."""
     size = file.stat().st_size
     with file.open("rb") as opened:
