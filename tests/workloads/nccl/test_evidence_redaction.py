@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import string
-import time
 import zlib
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from workloads.nccl.evidence.collect import Collector
 from workloads.nccl.evidence.raw_log import pack_file
-from workloads.secrecy import REDACTED, Masker, known_secrets, redacted
+from workloads.secrecy import Masker, known_secrets, redacted
 
 # Characters of secrets; a leading digit separates them from adjacent words.
 secrets = st.text(string.ascii_letters + string.digits + "+/_-.~", min_size=12, max_size=64).map(
@@ -44,38 +43,6 @@ TEMPLATES = (
 def test_named_secrets_are_redacted(secret: str, template: str, before: str, after: str) -> None:
     text = f"{before} {template.format(secret)} {after}"
     assert secret not in redacted(text)
-
-
-@settings(max_examples=100, deadline=None)
-@given(secrets, st.text(max_size=30), st.text(max_size=30))
-def test_known_secrets_are_redacted_anywhere(secret: str, before: str, after: str) -> None:
-    assert secret not in redacted(before + secret + after, Masker([secret]))
-
-
-@pytest.mark.parametrize(
-    "secret",
-    [
-        "AKIA" + "Q7" * 8,
-        "ghp_" + "a1" * 18,
-        "glpat-" + "x9" * 10,
-        "hf_" + "Ab3" * 10,
-        "xoxb-" + "12345-" * 3,
-        "AIza" + "Sy7-_" * 7,
-        "ya29." + "a0Af" * 8,
-        ".".join(
-            base64.urlsafe_b64encode(part).decode().rstrip("=")
-            for part in (b'{"alg":"none"}', b'{"sub":"rank"}', b"signed")
-        ),
-    ],
-)
-def test_token_formats_are_redacted(secret: str) -> None:
-    assert redacted(f"found {secret} in a log") == f"found {REDACTED} in a log"
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in (Path(__file__).parent / "logs").glob("*.log")))
-def test_log_without_secrets_is_unchanged(name: str) -> None:
-    text = (Path(__file__).parent / "logs" / name).read_text()
-    assert redacted(text) == text
 
 
 @settings(max_examples=40, deadline=None)
@@ -121,12 +88,3 @@ def test_ray_token_is_found_in_variable_and_file(tmp_path: Path) -> None:
     }
     found = ("the-credentials", "the-token-at-home", "the-token-in-a-file", "the-token-itself")
     assert known_secrets(environment) == found
-
-
-@pytest.mark.parametrize(
-    "piece", ["a", "token", "token=", "://", "://a@", "Bearer ", "x" * 60 + "=", "--", "eyJ", "-----BEGIN "]
-)
-def test_redaction_time_is_bounded(piece: str) -> None:
-    began = time.process_time()
-    redacted(piece * (50_000 // len(piece)))
-    assert time.process_time() - began < 5
