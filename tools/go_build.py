@@ -131,8 +131,12 @@ def module_folder(manifests: Path, name: str) -> Path:
         GoError: The module is not in the module cache and cannot be downloaded.
         KeyError: No go.mod pins it.
     """
+    named = re.escape(name)
     for manifest in sorted(manifests.glob("*/go.mod")):
-        if match := re.search(rf"^\s*(?:require )?{re.escape(name)} (v\S+)", manifest.read_text(), re.MULTILINE):
+        # Modules of Kubernetes' staging area have their version in a replacement.
+        pins = (rf"^\s*(?:replace )?{named} => {named} (v\S+)", rf"^\s*(?:require )?{named} (v\S+)")
+        found = (re.search(pin, manifest.read_text(), re.MULTILINE) for pin in pins)
+        if match := next(filter(None, found), None):
             # The module cache writes capitals as !x (https://go.dev/ref/mod#module-cache).
             path = re.sub(r"[A-Z]", lambda capital: "!" + capital.group().lower(), f"{name}@{match.group(1)}")
             folder = module_cache() / path

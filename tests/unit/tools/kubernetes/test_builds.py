@@ -172,6 +172,13 @@ def test_module_folder_is_spelled_as_go_does(machine: Machine) -> None:
     assert builds.module_folder("github.com/Azure/go-ansiterm") == place
 
 
+def test_module_folder_of_a_staging_module_is_its_replacement(machine: Machine) -> None:
+    version = KUBERNETES_BUILT.replace("1.", "0.", 1)
+    place = machine.cache / f"rdma-ray/go-modules/k8s.io/pod-security-admission@v{version}"
+    place.mkdir(parents=True)
+    assert builds.module_folder("k8s.io/pod-security-admission") == place
+
+
 def test_staging_modules_have_the_version_of_kubernetes() -> None:
     kubernetes = (builds.FOLDER / "kubernetes" / "go.mod").read_text()
     minor = KUBERNETES_BUILT.removeprefix("1.")
