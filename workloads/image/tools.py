@@ -3,8 +3,10 @@
 Sources, read 2026-11. docker: docs of buildx build (`--metadata-file`: containerimage.digest, which buildx replaces by
 the registry's with Docker's own driver: docker/buildx, build/build.go, remoteDigestWithMoby). buildah, podman:
 buildah-push(1), podman-push(1). Cloud Build: gcloud 528, whose `builds submit` prints log and formatted result to
-standard output, the result last. CodeBuild: AWS CLI reference, codebuild start-build and batch-get-builds, ecr
-describe-images.
+standard output, the result last. CodeBuild: AWS CLI reference, s3api put-object, codebuild start-build (whose source
+version of an object in S3 is the object's) and batch-get-builds; build specification reference, env/exported-variables.
+
+Each digest is what the build's own push reported. A tag may be moved between the push and a look at the registry.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 GOOGLE = re.compile(r"(?:[a-z0-9-]+-docker\.pkg\.dev|(?:[a-z]+\.)?gcr\.io)/([^/]+)/.+")
 ECR = re.compile(r"(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(.+)")
 POLL_S = 15.0
+EXPORTED = "DIGEST"
+"""Variable of images/buildspec.yml with the digest of the pushed image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +131,7 @@ def codebuild(build: Build, shell: Shell) -> str:
     """Build and push with AWS CodeBuild, whose project reads its source from S3, and return the digest."""
     found = ECR.fullmatch(build.repository)
     assert found is not None
-    account, region, name = found.groups()
+    region = found[2]
     aws = ("--region", region, "--output", "text")
     project = str(build.project)
     source = shell(
@@ -142,11 +146,23 @@ def codebuild(build: Build, shell: Shell) -> str:
         )
     if not shell.dry_run:
         shutil.make_archive(str(shell.folder.parent / "source"), "zip", shell.folder)
-    shell("aws", "s3", "cp", "../source.zip", f"s3://{source[1]}", "--region", region)
+    bucket, _, key = source[1].partition("/")
+    version = shell(
+        *("aws", "s3api", "put-object", "--bucket", bucket, "--key", key, "--body", "../source.zip", *aws),
+        *("--query", "VersionId"),
+        example="VERSION",
+    ).strip()
+    versioned = version not in ("None", "null", "")
+    if not versioned:
+        print(
+            f"bucket {bucket} keeps no versions: whoever writes to it may replace the source before CodeBuild reads it",
+            file=sys.stderr,
+        )
     values = {"IMAGE": build.image, "TARGET": build.target, "REGION": region}
     job = shell(
         *("aws", "codebuild", "start-build", "--project-name", project, *aws, "--query", "build.id"),
         *("--buildspec-override", "images/buildspec.yml", "--privileged-mode-override"),
+        *(("--source-version", version) if versioned else ()),
         *("--environment-variables-override", *(f"name={name},value={value}" for name, value in values.items())),
         example="ID",
     ).strip()
@@ -161,8 +177,8 @@ def codebuild(build: Build, shell: Shell) -> str:
             raise WorkloadError(f"CodeBuild ended {job} as {status}: see its log in the console of {region}")
         time.sleep(POLL_S)
     return shell(
-        *("aws", "ecr", "describe-images", "--registry-id", account, "--repository-name", name, *aws),
-        *("--image-ids", f"imageTag={build.tag}", "--query", "imageDetails[0].imageDigest"),
+        *("aws", "codebuild", "batch-get-builds", "--ids", job, *aws),
+        *("--query", f"builds[0].exportedEnvironmentVariables[?name=='{EXPORTED}'].value | [0]"),
         example="",
     ).strip()
 

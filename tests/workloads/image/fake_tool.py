@@ -14,6 +14,8 @@ import zipfile
 from pathlib import Path
 
 DIGEST = "sha256:" + "ab" * 32
+MOVED = "sha256:" + "cd" * 32
+VERSION = "L4kqtJlcpXroDTDmpUMLUo"
 FAKE = os.environ.get("FAKE", "")
 
 
@@ -49,17 +51,43 @@ def main(tool: str, arguments: list[str]) -> str:
             return f"Creating temporary archive\nStep 1/9 : FROM\n{digest()}"
         case "aws", ["codebuild", "batch-get-projects", *_]:
             return "None" if FAKE == "no-project" else "S3\tmy-bucket/folder/source.zip"
-        case "aws", ["s3", "cp", source, "s3://my-bucket/folder/source.zip", *_]:
-            assert {"images/buildspec.yml", "images/Dockerfile"} <= set(zipfile.ZipFile(source).namelist())
+        case "aws", ["s3api", "put-object", *rest]:
+            found = put_object(rest)
+            assert {"images/buildspec.yml", "images/Dockerfile"} <= set(zipfile.ZipFile(found.body).namelist())
+            return "None" if FAKE == "no-versions" else VERSION
         case "aws", ["codebuild", "start-build", *_]:
             return "p:1"
-        case "aws", ["codebuild", "batch-get-builds", "--ids", "p:1", *_]:
+        case "aws", ["codebuild", "batch-get-builds", "--ids", "p:1", *rest] if "buildStatus" in rest[-1]:
             return "FAILED" if FAKE in ("build", "push") else "SUCCEEDED"
-        case "aws", ["ecr", "describe-images", *_]:
+        case "aws", ["codebuild", "batch-get-builds", "--ids", "p:1", *_]:
             return digest() or "None"
+        case "aws", ["ecr", "describe-images", *_]:
+            # Somebody has moved the tag after the push.
+            return MOVED
+        # What images/buildspec.yml runs.
+        case "aws", ["ecr", "get-login-password", *_]:
+            return "password"
+        case "docker", ["login", *_]:
+            sys.stdin.read()
+        case "docker", ["build", *rest]:
+            built(rest)
+        case "docker", ["push", image]:
+            pushed()
+            print(f"tag: digest: {digest()} size: 1", file=sys.stderr)
+        case "docker", ["inspect", "--format", "{{index .RepoDigests 0}}", image]:
+            return f"{image.rpartition(':')[0]}@{digest()}"
         case _:
             sys.exit(f"{tool}: unknown command: {arguments}")
     return ""
+
+
+def put_object(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for name in ("--bucket", "--key", "--body", "--region", "--output", "--query"):
+        parser.add_argument(name, required=True)
+    found = parser.parse_args(arguments)
+    assert (found.bucket, found.key) == ("my-bucket", "folder/source.zip")
+    return found
 
 
 def built(arguments: list[str], *flags: str, metadata_file: bool = False) -> argparse.Namespace:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from infra.catalog.pins import OWN_TAG, RAY
 from infra.settings import from_stack_file
 from tests.workloads.conftest import ROOT
-from tests.workloads.image.fake_tool import DIGEST
+from tests.workloads.image.fake_tool import DIGEST, MOVED, VERSION
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.image import tools
@@ -177,6 +180,49 @@ def test_project_without_a_source_in_s3(bench: Bench, capsys: pytest.CaptureFixt
     bench.install("codebuild", fake="no-project")
     assert bench.build("eks", "--push", "--repository", ECR, *IN_S3) == Exit.ERROR
     assert "--project builder: CodeBuild has no project of this name in us-east-2" in capsys.readouterr().err
+
+
+def test_moved_tag_is_not_pinned(bench: Bench) -> None:
+    """The registry's answer about a tag is of no use: whoever may push may have moved it."""
+    bench.install("codebuild")
+    assert bench.build("eks", "--push", "--repository", ECR, *IN_S3) == Exit.OK
+    assert image_of(bench.file("eks").read_text()) == f"{ECR}@{DIGEST}"
+    assert MOVED not in bench.file("eks").read_text()
+
+
+def test_codebuild_reads_the_uploaded_version_of_the_source(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two builds at the same time, or after an upload by somebody else, each builds its own code."""
+    bench.install("codebuild")
+    assert bench.build("eks", "--push", "--repository", ECR, *IN_S3) == Exit.OK
+    [start] = [command for command in bench.commands if "start-build" in command]
+    assert start[start.index("--source-version") + 1] == VERSION
+    assert "keeps no versions" not in capsys.readouterr().err
+    bench.install("codebuild", fake="no-versions")
+    assert bench.build("eks", "--push", "--repository", ECR, *IN_S3) == Exit.OK
+    assert "--source-version" not in bench.commands[-3]
+    assert "bucket my-bucket keeps no versions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("fake", "digest"), [("", DIGEST), ("no-digest", ""), ("push", None), ("build", None)])
+def test_buildspec_exports_the_digest_of_its_push(fake: str, digest: str | None, bench: Bench) -> None:
+    """CodeBuild ends a phase at the first command that fails, and exports the variables of its shell."""
+    bench.install("docker", "codebuild", fake=fake)
+    context = bench.folder / "context"
+    for name in ("images", "infra", "workloads"):
+        (context / name).mkdir(parents=True)
+    (context / "requirements-workloads.txt").touch()
+    shutil.copy(ROOT / "images" / "Dockerfile", context / "images")
+    spec = yaml.safe_load((ROOT / "images" / "buildspec.yml").read_text())
+    [variable] = spec["env"]["exported-variables"]
+    assert variable == tools.EXPORTED
+    script = "\n".join(["set -e", *spec["phases"]["build"]["commands"], f'printf %s "${variable}"'])
+    given = {"IMAGE": f"{ECR}:tag", "TARGET": "ray-efa", "REGION": "us-east-2"}
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], cwd=context, env={**os.environ, **given}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) is (digest is not None), done.stderr
+    if digest is not None:
+        assert done.stdout.rpartition("\n")[2] == digest
 
 
 def test_stack_with_another_ray_is_refused_before_the_build(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
