@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import os
 import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -12,6 +21,8 @@ from rehearsal.engine.workspace import ROOT
 
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 JOBS = {f"{file.stem} {name}": job for file in FILES for name, job in yaml.safe_load(file.read_text())["jobs"].items()}
+STEPS: list[dict[str, Any]] = [step for job in JOBS.values() for step in job["steps"]]
+BOT = "github-actions[bot]"
 COMMIT = re.compile(r"[\w-]+/[\w/-]+@[0-9a-f]{40}")
 
 
@@ -38,3 +49,137 @@ def test_credentials_need_an_environment(name: str) -> None:
 
 def test_workflows_have_no_permissions_by_default() -> None:
     assert [file for file in FILES if yaml.safe_load(file.read_text())["permissions"] != {}] == []
+
+
+def test_no_workflow_runs_with_rights_on_code_of_others() -> None:
+    """These events run with the base's token and secrets, on texts and artifacts that anybody wrote (GitHub docs,
+    security hardening for GitHub Actions, read 2026-11)."""
+    trusted = {"push", "pull_request", "schedule", "workflow_dispatch", "merge_group"}
+    # YAML 1.1 reads the key `on` as true.
+    assert [file for file in FILES if not set(yaml.safe_load(file.read_text())[True]) <= trusted] == []
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_no_script_contains_text_of_an_event(step: dict[str, Any]) -> None:
+    """An expression is replaced before a shell reads the line; a variable is not."""
+    assert "${{" not in step.get("run", "")
+    assert "${{" not in str(step.get("with", {}).get("script", ""))
+
+
+def test_names_from_others_reach_no_script() -> None:
+    """A branch's name may be $(anything): variables of a script are numbers, commits and settings of the repository."""
+    safe = re.compile(r"(github\.(token|event\.pull_request\.(number|base\.sha))|vars\.\w+|secrets\.\w+)")
+    used = [one for step in STEPS for one in re.findall(r"\$\{\{\s*(.*?)\s*\}\}", str(step.get("env", {})))]
+    assert used
+    assert [one for one in used if not safe.fullmatch(one)] == []
+
+
+class PullRequest:
+    """GitHub's comments of pull request 7, as its REST API serves them (docs, issue comments, read 2026-11)."""
+
+    def __init__(self, *comments: tuple[str | None, str]) -> None:
+        self.comments: list[dict[str, Any]] = [
+            {"id": at, "user": who and {"login": who}, "body": body} for at, (who, body) in enumerate(comments)
+        ]
+
+    def answer(self, method: str, path: str, body: dict[str, str]) -> Any:
+        there = urlsplit(path)
+        if (method, there.path) == ("GET", "/repos/owner/name/issues/7/comments"):
+            size, page = (int(parse_qs(there.query)[name][0]) for name in ("per_page", "page"))
+            return self.comments[size * (page - 1) : size * page]
+        if (method, there.path) == ("POST", "/repos/owner/name/issues/7/comments"):
+            self.comments.append({"id": len(self.comments), "user": {"login": BOT}, **body})
+            return self.comments[-1]
+        assert method == "PATCH"
+        comment = self.comments[int(there.path.removeprefix("/repos/owner/name/issues/comments/"))]
+        comment |= body
+        return comment
+
+
+Comment = Callable[[PullRequest], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def comment(tmp_path: Path) -> Iterator[Comment]:
+    """Return a function that runs the script of the job `comment` on a pull request, with a report in the artifact."""
+    here: list[PullRequest] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            assert self.headers["Authorization"] == "Bearer token"
+            sent = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            found = json.dumps(here[-1].answer(self.command, self.path, json.loads(sent or b"{}"))).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(found)))
+            self.end_headers()
+            self.wfile.write(found)
+
+        do_GET = do_POST = do_PATCH = answer  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/rehearsals.md").write_text("the report")
+    step = JOBS["preview comment"]["steps"][-1]
+    assert step["shell"] == "python"
+
+    def run(request: PullRequest) -> subprocess.CompletedProcess[str]:
+        here.append(request)
+        url = f"http://127.0.0.1:{server.server_port}"
+        given = {"GH_TOKEN": "token", "NUMBER": "7", "GITHUB_API_URL": url, "GITHUB_REPOSITORY": "owner/name"}
+        return subprocess.run(
+            [sys.executable, "-c", step["run"]],
+            cwd=tmp_path,
+            env={**os.environ, **given},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    yield run
+    server.shutdown()
+    server.server_close()
+
+
+def test_comment_is_written_once_and_then_again(comment: Comment, tmp_path: Path) -> None:
+    request = PullRequest(("someone", "hello"))
+    assert comment(request).returncode == 0
+    (tmp_path / "results/rehearsals.md").write_text("x" * 100_000)
+    assert comment(request).returncode == 0
+    first, own = request.comments
+    assert (first["body"], own["user"]["login"]) == ("hello", BOT)
+    assert "xxx" in own["body"]
+    assert len(own["body"]) <= 65_536
+
+
+def test_comments_of_others_are_not_edited(comment: Comment) -> None:
+    """Whoever copies the mark, and other workflows, which have the same account."""
+    known = PullRequest()
+    assert comment(known).returncode == 0
+    copied = known.comments[0]["body"]
+    others = [("someone", copied), (BOT, "of another workflow"), (BOT, f"quotes {copied}"), *[(None, "b")] * 150]
+    request = PullRequest(*others, (BOT, f"{copied} of an earlier run"), (BOT, "the last one"))
+    before = [one["body"] for one in request.comments]
+    assert comment(request).returncode == 0
+    changed = [at for at, one in enumerate(request.comments) if one["body"] != before[at]]
+    assert changed == [len(others)]
+
+
+@pytest.mark.parametrize("linked", ["results/rehearsals.md", "results"])
+def test_link_in_the_artifact_is_not_followed(linked: str, comment: Comment, tmp_path: Path) -> None:
+    """The branch's code wrote the artifact, and the environment of this job has a token."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/rehearsals.md").write_text("token")
+    (tmp_path / "results").rename(tmp_path / "old")
+    if linked == "results":
+        (tmp_path / linked).symlink_to(tmp_path / "secret")
+    else:
+        (tmp_path / "results").mkdir()
+        (tmp_path / linked).symlink_to("/proc/self/environ")
+    request = PullRequest()
+    assert comment(request).returncode != 0
+    assert request.comments == []
