@@ -46,7 +46,8 @@ def install_operators(
         mirror: Registry of the operators' images; None for their own registries.
     """
     nodes = args.head_selector
-    namespace = RayNamespace("ray", args.pod, opts)
+    limited = args.settings.nodes.max_hours is not None and args.settings.ray.mode != "indexed-job"
+    namespace = RayNamespace("ray", args.pod, opts, limited=limited)
     releases: list[pulumi.Resource] = []
     if args.settings.ray.mode != "indexed-job":
         # The chart creates the operator's role in the namespace.

@@ -10,7 +10,7 @@ from pulumi_kubernetes import core, rbac
 
 from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.resources import custom_resource
-from infra.kubernetes.time_limit_objects import cron_job_spec, rules
+from infra.kubernetes.time_limit_objects import ACCOUNT_SUFFIX, cron_job_spec, rules
 
 
 class TimeLimit(pulumi.ComponentResource):
@@ -27,7 +27,7 @@ class TimeLimit(pulumi.ComponentResource):
     ) -> None:
         super().__init__("rdma-ray:kubernetes:TimeLimit", name, {}, opts)
         own = ResourceOptions(parent=self)
-        own_name = f"{args.name}-time-limit"
+        own_name = f"{args.name}{ACCOUNT_SUFFIX}"
         metadata: Any = {"name": own_name, "namespace": namespace}
         account = core.v1.ServiceAccount(name, metadata=metadata, automount_service_account_token=False, opts=own)
         role = rbac.v1.Role(name, metadata=metadata, rules=rules(args), opts=own)

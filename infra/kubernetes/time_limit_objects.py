@@ -16,6 +16,8 @@ from typing import Any
 from infra.catalog.pins import KUEUE_API, RAY_API
 from infra.kubernetes.pods import NAMESPACE, RayArgs
 
+ACCOUNT_SUFFIX = "-time-limit"
+"""End of the name of an account that may end the workload with the rest of the name (`infra.kubernetes.admission`)."""
 RBAC = "rbac.authorization.k8s.io"
 EVERY_MINUTES = 5
 PULL_S = 3600
@@ -29,7 +31,7 @@ SCRIPT = Path(__file__).with_name("time_limit_pod.py")
 
 def time_limit(args: RayArgs) -> list[dict[str, Any]]:
     """Return the CronJob and what it needs, for a workload that no stack creates."""
-    name = f"{args.name}-time-limit"
+    name = f"{args.name}{ACCOUNT_SUFFIX}"
     metadata = {"name": name, "namespace": NAMESPACE}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata, "automountServiceAccountToken": False},
