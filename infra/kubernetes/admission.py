@@ -109,6 +109,7 @@ def _validations(folders: list[str], capabilities: list[str]) -> dict[str, str]:
         "may not share namespaces of its node (hostNetwork, hostPID, hostIPC)": shared,
         "may not use ports of its node (hostPort)": _each("c.?ports.orValue([]).all(p, p.?hostPort.orValue(0) == 0)"),
         "may not name a host in a probe or a lifecycle hook": _each(" && ".join(hosts)),
+        # The API of 1.36.1 refuses this itself, and a Windows host process without hostNetwork (validation.go).
         "may set procMount only in a user namespace (hostUsers: false)": (
             "!object.spec.?hostUsers.orValue(true) || "
             + _each("c.?securityContext.?procMount.orValue('Default') == 'Default'")
