@@ -71,6 +71,9 @@ class CodeOptions:
             " https, s3, gs, … In an entry point: a folder that all nodes have.",
         ),
     ] = "."
+    follow_links: Annotated[
+        bool, option(help="Also upload what links lead to outside of the folder, credentials excepted.")
+    ] = False
     pip: Annotated[
         tuple[str, ...],
         option(metavar="PACKAGE", help="Package to install in addition to those of the image; repeatable."),
@@ -127,7 +130,7 @@ class Plan:
         return Plan(
             options=resolved if key is None else resolved.model_copy(update={"client_key": key.public}),
             name=code.name or _name(command),
-            folder=None if uri else working_dir.read(Path(code.working_dir)),
+            folder=None if uri else working_dir.read(Path(code.working_dir), follow_links=code.follow_links),
             uri=uri,
             packages=requirements.read(code.pip, code.requirements),
             secrets=found.secrets,

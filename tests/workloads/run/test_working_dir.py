@@ -10,14 +10,17 @@ import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.hostile import bounded_time
 from tests.workloads.stack_outputs import LOCAL
 from workloads.exits import WorkloadError
-from workloads.run import working_dir
-from workloads.run.working_dir import KEYS, LOOPS, NAMES, SPECIAL, UNREADABLE, pack, read
+from workloads.run import folder as folders
+from workloads.run.folder import KEYS, LOOPS, NAMES, OUTSIDE, UNREADABLE
+from workloads.run.unlinked import SPECIAL
+from workloads.run.working_dir import pack, read
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl\n"
 
@@ -30,7 +33,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    return [name for _, name in read(folder).files]
+    return [entry.name for entry in read(folder).files]
 
 
 def test_ignore_files_apply_as_in_git(tmp_path: Path) -> None:
@@ -93,21 +96,22 @@ def test_what_is_no_file_is_left_out_and_named(tmp_path: Path, monkeypatch: pyte
     (folder / "naïve\n").touch()
     locked = folder / "locked"
     locked.touch(mode=0)
-    opened = Path.open
+    opened = os.open
 
-    def refuse(path: Path, *arguments: str) -> io.IOBase:
-        if path.name == "locked":  # for root, no file is unreadable
+    def refuse(path: str, *arguments: Any, **more: Any) -> int:
+        if path == "locked":  # for root, no file is unreadable
             raise PermissionError(13, "Permission denied")
-        return opened(path, *arguments)  # type: ignore[call-overload, no-any-return]
+        return opened(path, *arguments, **more)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with bounded_time():
         found = read(folder)
-    assert [name for _, name in found.files] == ["a.py", "empty/", "naïve\n", "other", "sub/b.py"]
+    assert [entry.name for entry in found.files] == ["a.py", "empty/", "naïve\n", "other", "sub/b.py"]
     assert found.left_out == {
         UNREADABLE: ["itself", "locked", "nothing"],
         NAMES: ["latin-\udce9"],
-        SPECIAL: ["pipe", "socket", "zero"],
+        SPECIAL: ["pipe", "socket"],
+        OUTSIDE: ["zero"],
         LOOPS: ["sub/up"],
     }
     assert not [note for note in found.notes() if "\udce9" in note]
@@ -149,7 +153,7 @@ def test_a_large_folder_is_refused_with_its_largest_parts(tmp_path: Path) -> Non
 
 
 def test_too_many_files_are_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working_dir, "MOST_FILES", 100)
+    monkeypatch.setattr(folders, "MOST_FILES", 100)
     write(tmp_path, {f"{folder}/{number}": "" for folder in "ab" for number in range(75)})
     with pytest.raises(WorkloadError, match="more than 100 files") as caught:
         read(tmp_path)
@@ -159,7 +163,7 @@ def test_too_many_files_are_refused_in_time(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_links_that_multiply_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working_dir, "MOST_FILES", 1000)
+    monkeypatch.setattr(folders, "MOST_FILES", 1000)
     wide = tmp_path / "wide"
     for level in range(30):  # 2^30 paths
         (wide / str(level)).mkdir(parents=True)
