@@ -139,7 +139,7 @@ def project(root: Path) -> list[File]:
     """
     folders = (root / "workloads", root / "infra")
     paths = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    command = File(f"{PREFIX}/bin/rdma-ray", text='#!/bin/sh\nexec python -m workloads.cli "$@"\n', executable=True)
+    command = File(f"{PREFIX}/bin/rdma-ray", text='#!/bin/sh\nexec python -P -m workloads.cli "$@"\n', executable=True)
     return [
         command,
         *(

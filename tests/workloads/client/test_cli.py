@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -90,7 +91,20 @@ def test_the_wrapper_finds_the_project_through_a_link_and_spaces(tmp_path: Path)
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$PYTHONPATH" "$@"\n')
     python.chmod(0o700)
     said = subprocess.check_output([link, "bench", "a b"], text=True, env={"PATH": "/usr/bin:/bin"})
-    assert said.splitlines() == [str(project), "-m", "workloads.cli", "bench", "a b"]
+    assert said.splitlines() == [str(project), "-P", "-m", "workloads.cli", "bench", "a b"]
+
+
+def test_the_wrapper_runs_no_code_of_the_folder_it_is_in(tmp_path: Path) -> None:
+    """Such as a clone that its user has not read."""
+    (tmp_path / "workloads").mkdir()
+    attack = "raise SystemExit('code of the folder ran')"
+    names = ("workloads/__init__", "workloads/cli", "yaml", "cyclopts", "pydantic", "rich", "json", "re", "re2")
+    for name in (*names, "sitecustomize", "usercustomize"):
+        (tmp_path / f"{name}.py").write_text(attack)
+    command = [ROOT / "bin" / "rdma-ray", "plan", ROOT / "Pulumi.gke.yaml"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Gbit/s per node" in done.stdout) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize(("stack", "ranges", "nics"), [("gke", 13, 8), ("eks", 5, 16)])
