@@ -101,7 +101,7 @@ def test_the_wrapper_runs_no_code_of_the_folder_it_is_in(tmp_path: Path) -> None
     names = ("workloads/__init__", "workloads/cli", "yaml", "cyclopts", "pydantic", "rich", "json", "re", "re2")
     for name in (*names, "sitecustomize", "usercustomize"):
         (tmp_path / f"{name}.py").write_text(attack)
-    command = [ROOT / "bin" / "rdma-ray", "plan", ROOT / "Pulumi.gke.yaml"]
+    command = [str(ROOT / "bin" / "rdma-ray"), "plan", str(ROOT / "Pulumi.gke.yaml")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "Gbit/s per node" in done.stdout) == (0, True), done.stderr
