@@ -88,10 +88,8 @@ def test_command_runs_from_the_code_that_the_image_contains(tmp_path: Path) -> N
     for name in re.findall(r"^COPY --chown=ray (\w+) /opt/rdma-ray/\1$", CODE, flags=re.MULTILINE):
         (tmp_path / "opt").mkdir(exist_ok=True)
         (tmp_path / "opt" / name).symlink_to(ROOT / name)
-    missing = (
-        "import sys; sys.modules |= dict.fromkeys(['pulumi', 'pulumi_kubernetes', 'psutil', 'textual', 'jsonschema'])"
-    )
-    (tmp_path / "opt" / "sitecustomize.py").write_text(missing)
+    missing = ["pulumi", "pulumi_kubernetes", "psutil", "textual", "jsonschema", "detect_secrets", "pathspec"]
+    (tmp_path / "opt" / "sitecustomize.py").write_text(f"import sys; sys.modules |= dict.fromkeys({missing})")
     environment = {"PATH": f"{ROOT}/.venv/bin:/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "opt")}
-    for arguments in (["bench", "nccl", "--help"], ["train", "convnext", "--help"]):
+    for arguments in (["bench", "nccl", "--help"], ["train", "convnext", "--help"], ["run", "--help"]):
         subprocess.run([command, *arguments], cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
