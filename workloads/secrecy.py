@@ -163,7 +163,7 @@ def encodings(value: str) -> list[Encoding]:
 def _written(text: str, anchors: Sequence[tuple[int, bytes]]) -> Iterator[Encoding]:
     """Yield the encodings that keep a text's characters: with gaps, and, if it has what is a gap, with white space."""
     for gap in (_GAP, _SPACE):
-        pieces = [re.sub(r"\\+", r"\\", piece) for piece in re.split(rf"{gap}(?:\+|{gap})*", text) if piece]
+        pieces = [re.sub(r"\\+", r"\\", piece) for piece in re.split(f"{gap}+", text) if piece]
         length = sum(map(len, pieces))
         if length < SHORTEST_VALUE:  # too little to be known without its white space
             yield Encoding([re.escape(each) for each in text], "", anchors)

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from workloads.secrecy import REDACTED, SHORTEST_VALUE, Masker
@@ -199,6 +199,8 @@ def _of_hex(text: str) -> str:
 @pytest.mark.parametrize("name", CODECS)
 @settings(max_examples=15, deadline=None)
 @given(secret=secrets, before=around, after=around)
+@example(secret="0000 +0000000123", before="", after="")
+@example(secret="a=b\\nc%0Ad&#32;e\\'f", before="\\", after="\\")
 def test_known_secret_cannot_be_decoded(name: str, secret: str, before: str, after: str) -> None:
     assume(len("".join(secret.split())) >= 12 and len(set(secret)) > 5)  # one of which its surroundings are no part
     # A prefix within the only letters and digits in sequence hides them.
