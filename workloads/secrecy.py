@@ -271,7 +271,7 @@ _VALUE = (
 _IS = r"(?:\s{0,8}(?:=>|[=:](?!>))\s{0,8})"
 _SIGNATURE = r"(?:x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid|signature|sig)"
 _USER = r"[^\s\"':,/=-][^\s\"':,/]{0,255}"
-_NO_PATH_OR_NUMBER = rf"(?!{_QUOTE}?(?:[/~]|\d{{1,5}}\b|(?:true|false|none|null|ok|yes|no)\b))"
+_NO_WORD = rf"(?!{_QUOTE}?(?:\d{{1,5}}|true|false|none|null|ok|yes|no)(?:[\s,;\"'\\/)\]}}]|\Z))"
 # Patterns for text in lower case. Each begins with a few characters, or a set of them: other text costs one pass.
 _RULES = tuple(
     re.compile(pattern)
@@ -280,9 +280,9 @@ _RULES = tuple(
         r"(?:bearer|basic)(?<!\wbearer)(?<!\wbasic)(?:\s{1,8}|%20|\+)(?P<secret>[^\s\"']+)",
         r"(?::|%3a)(?://|%2f%2f)(?P<secret>(?:[^\s\"'<>/]|/(?!/)){1,1024})(?:@|%40)",
         rf"{_NAME}[\w.-]{{0,64}}+{_QUOTE}?(?:{_IS}|%3d|\s{{1,8}}set by environment to\s{{1,8}}){_VALUE}",
-        rf"pass(?<![a-z]pass){_QUOTE}?\s{{0,4}}(?:=>?|%3d)\s{{0,4}}{_NO_PATH_OR_NUMBER}{_VALUE}",
-        rf"pwd(?<![a-z]pwd)(?:=|%3d){_NO_PATH_OR_NUMBER}{_VALUE}",
-        rf"[_\"'](?:pass|pwd|pat|auth){_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_NO_PATH_OR_NUMBER}{_VALUE}",
+        rf"pass(?<![a-z]pass){_QUOTE}?\s{{0,4}}(?:=>?|%3d)\s{{0,4}}{_NO_WORD}{_VALUE}",
+        rf"pwd(?<![a-z]pwd){_QUOTE}?(?:=|:\s|%3d)(?!\s?{_QUOTE}?[/~])\s?{_NO_WORD}{_VALUE}",  # PWD is a folder
+        rf"[_\"'](?:pass|pat|auth){_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_NO_WORD}{_VALUE}",
         # Options of commands, and their elements in JSON.
         rf"--(?<![\w-]--)[\w-]{{0,64}}?(?:{_NAME}|-pass)[\w-]{{0,64}}+(?:\s{{1,8}}|{_QUOTE},\s{{0,8}})(?!-){_VALUE}",
         rf"-(?:u|-user|-proxy-user)(?<![\w-]-u)(?<![\w-]--user)[\s\"',=]{{0,8}}(?P<secret>{_USER}:(?!\d+\b|/)[^\s\"']+)",

@@ -80,6 +80,10 @@ def test_formats_of_tokens_are_redacted(name: str, template: str) -> None:
         "docker login -u me -p {} x.org",
         "sshpass -p {} ssh x",
         "PASS={}",
+        "PASS=12345-{}",
+        "DB_PASS=/{}",
+        'DB_PASS: "true{}"',
+        '"pwd": "{}"',
         "export DB_PASS={}",
         "MYSQL_PWD={} mysql",
         "PGPASSWORD={}",
@@ -112,6 +116,7 @@ def test_secrets_in_their_places_are_redacted(template: str) -> None:
     "text",
     [
         "PWD=/root OLDPWD=/tmp",
+        '{"PWD": "/root", "OLDPWD": "/tmp"}',
         "GID 0: fe80:0000:0000:0000:0e42:a1ff:fe4d:2ac8",
         "node_guid: 0c42:a103:004d:2ac8, sys_image_guid 0c42a103004d2ac8",
         "commit 5b3fbd2c8e7a41d09f6b1c2d3e4f5a6b7c8d9e0f",
