@@ -66,6 +66,14 @@ class ClusterFolder:
         """
         return self.path / name
 
+    def head_address(self, name: str) -> str | None:
+        """Return `HOST:PORT` of Ray's control store, which a started head writes (Ray 2.60: scripts/scripts.py); None
+        before that."""
+        try:
+            return (self.node(name) / "ray_current_cluster").read_text().strip() or None
+        except FileNotFoundError:
+            return None
+
     def make(self) -> None:
         """Create the folders, private to the user.
 

@@ -6,11 +6,10 @@ import json
 import random
 import socket
 import sys
-import urllib.error
-import urllib.request
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+
+from infra.listener import ListenerError, connect, get
 
 # Below the ephemeral ports of Linux and macOS (32768 and 49152 upwards), so that Ray's own connections cannot take a
 # port between the moment it is found free and the moment Ray binds it.
@@ -48,21 +47,22 @@ def free_ports(count: int, *, preferred: int | None = None) -> list[int]:
 
 
 def listens(address: str, port: int) -> bool:
-    """Return whether a TCP port accepts connections."""
+    """Return whether a TCP port accepts connections. ListenerError if it is another user's."""
     try:
-        with socket.create_connection((address, port), timeout=2):
-            return True
+        connect(address, port, timeout_s=2).close()
+    except ListenerError:
+        raise
     except OSError:
         return False
+    return True
 
 
 def http_status(url: str, *, token: str | None = None) -> int | None:
-    """Return the HTTP status of a GET request; None without a response."""
+    """Return the HTTP status of a GET request; None without a response. ListenerError if another user listens."""
     try:
-        with urllib.request.urlopen(_request(url, token), timeout=5) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        return error.code
+        return get(url, token, timeout_s=5)[0]
+    except ListenerError:
+        raise
     except OSError:
         return None
 
@@ -74,11 +74,13 @@ def requires_token(jobs_url: str, token: str) -> bool:
 
 
 def alive_nodes(jobs_url: str, token: str) -> dict[str, str]:
-    """Return the ids of Ray's live nodes by node name; empty while the head does not respond."""
+    """Return the ids of Ray's live nodes by node name; empty while the head does not respond. ListenerError if another
+    user listens at its address."""
     try:
-        with urllib.request.urlopen(_request(f"{jobs_url}/api/v0/nodes?detail=true", token), timeout=10) as response:
-            answer: dict[str, Any] = json.load(response)
-        rows = answer["data"]["result"]["result"]
+        _, answer = get(f"{jobs_url}/api/v0/nodes?detail=true", token, timeout_s=10)
+        rows = json.loads(answer)["data"]["result"]["result"]
+    except ListenerError:
+        raise
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return {row["node_name"]: row["node_id"] for row in rows if row["state"] == "ALIVE"}
@@ -90,7 +92,3 @@ def ray_version() -> str | None:
         return version("ray")
     except PackageNotFoundError:
         return None
-
-
-def _request(url: str, token: str | None) -> urllib.request.Request:
-    return urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})

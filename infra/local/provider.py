@@ -112,7 +112,7 @@ class RayWorkerProvider(_NodeProvider):
 
 def _start_head(folder: ClusterFolder, props: Properties) -> CreateResult:
     name, token, address = props["name"], props["token"], node_address(0)
-    dashboard, gcs, client, agent, autoscaler_metrics, dashboard_metrics = free_ports(6, preferred=DASHBOARD_PORT)
+    dashboard, client, agent, autoscaler_metrics, dashboard_metrics = free_ports(5, preferred=DASHBOARD_PORT)
     jobs = f"http://127.0.0.1:{dashboard}"
     node = ray_node.start(
         folder,
@@ -121,7 +121,9 @@ def _start_head(folder: ClusterFolder, props: Properties) -> CreateResult:
         agent_port=agent,
         ray_arguments=[
             "--head",
-            f"--port={gcs}",
+            # The control store binds a port that the system chooses: whoever binds a port before Ray does, which every
+            # user reads in the command line, gets the token from Ray's other processes.
+            "--port=0",
             "--num-cpus=0",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={dashboard}",
@@ -136,9 +138,15 @@ def _start_head(folder: ClusterFolder, props: Properties) -> CreateResult:
             loopback.requires_token(jobs, token)
             and name in loopback.alive_nodes(jobs, token)
             and loopback.listens(address, client)
+            and folder.head_address(name) is not None
         ),
     )
-    reached = {"address": f"{address}:{gcs}", "dashboard": jobs, "jobs": jobs, "client": f"ray://{address}:{client}"}
+    reached = {
+        "address": folder.head_address(name),
+        "dashboard": jobs,
+        "jobs": jobs,
+        "client": f"ray://{address}:{client}",
+    }
     files = {"tokenFile": str(folder.token), "storage": str(folder.storage)}
     return CreateResult(node.id, {**props, **reached, **files, "pid": node.pid, "started": node.started})
 
@@ -148,6 +156,10 @@ def _start_worker(props: Properties, *, node_id: str | None = None) -> CreateRes
     address = node_address(int(props["position"]))
     token = folder.token.read_text()
     before = loopback.alive_nodes(jobs, token).get(name)
+    # Ray sends the token to whoever listens there.
+    host, _, port = props["headAddress"].rpartition(":")
+    if not loopback.listens(host, int(port)):
+        raise ray_node.NodeError(f"Ray's head does not answer at {props['headAddress']}; run `make up` again")
     node = ray_node.start(
         folder,
         name,

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import SecretStr
 
+from infra import listener
 from infra.outputs import Outputs
 from workloads.client.forward import Forward
 from workloads.client.stack import unanswered
@@ -85,9 +86,10 @@ class Job:
 class Api:
     """REST interface of a Ray head. The token is in a header of requests to the head only.
 
-    http.client follows no redirect and uses no proxy. Every request is repeated while Ray does not answer, so it must
-    have the same effect when sent twice. Methods raise UnreachableError after `patience_s` seconds without an answer,
-    at once if nothing listens and nothing has answered yet, and WorkloadError for other errors.
+    Nothing is sent to an address of this machine at which another user listens. http.client follows no redirect and
+    uses no proxy. Every request is repeated while Ray does not answer, so it must have the same effect when sent twice.
+    Methods raise UnreachableError after `patience_s` seconds without an answer, at once if nothing of this user listens
+    and nothing has answered yet, and WorkloadError for other errors.
 
     Args:
         address: `http://host:port`, as in the stack's outputs.
@@ -212,7 +214,7 @@ class Api:
             # OSError: refused, reset, timed out. The others: the answer is truncated, or another server's.
             if self.forward:
                 self.forward.drop(address)
-            refused = isinstance(error, ConnectionRefusedError) and not self.forward
+            refused = isinstance(error, (ConnectionRefusedError, listener.ListenerError)) and not self.forward
             message = f"Ray does not answer at {address} ({error or type(error).__name__}). {self.unanswered}"
             raise UnreachableError(message, refused=refused) from None
         raise self._explain(address, path, status, location, answer)
@@ -231,6 +233,9 @@ class Api:
             if self.forward and not self.forward.runs(address):
                 # Another process may have got the port.
                 raise ConnectionAbortedError("kubectl port-forward has ended")
+            # A certificate proves the server of https.
+            if place.scheme == "http":
+                listener.check(connection.sock, known=self.forward is not None)
             connection.request(method, place.path.rstrip("/") + path, data, self.headers)
             answer = connection.getresponse()
             content = answer.read(LARGEST + 1)
