@@ -99,7 +99,8 @@ class Ray(Contract):
     `cluster` is the name of the stack on `local`, and on Kubernetes that of the RayCluster, RayJob, RayService or
     Indexed Job, depending on `mode` (the setting ray.mode). Outputs of an older stack without a mode are those of a
     RayCluster.
-    `serve` is the address of Ray Serve in mode service, null elsewhere.
+    `serve` is the address of Ray Serve in mode service, and `serveToken` the token of its requests; null elsewhere.
+    `token` is Ray's: whoever has it runs code on the cluster.
     """
 
     cluster: str
@@ -109,6 +110,7 @@ class Ray(Contract):
     jobs: str
     client: str
     serve: str | None = None
+    serve_token: SecretStr | None = None
     token: SecretStr
 
 
@@ -139,6 +141,8 @@ def cloud_outputs(
     ray_cluster: str,
     kubeconfig: Output[str] | None,
     token: Output[str] | str,
+    *,
+    serve_token: Output[str] | None = None,
 ) -> dict[str, Any]:
     """Return the outputs of a stack on a cloud.
 
@@ -146,7 +150,9 @@ def cloud_outputs(
         ray_cluster: Name of the RayCluster, RayJob, RayService or Job.
         kubeconfig: Kubeconfig as JSON, secret.
         token: Ray's token, secret.
+        serve_token: Token of a service's requests, secret.
     """
+    service = {"serve": f"http://{FORWARDED}:{SERVE_PORT}", "serveToken": serve_token}
     return {
         "target": settings.target,
         "location": settings.location,
@@ -167,7 +173,7 @@ def cloud_outputs(
             "dashboard": f"http://{FORWARDED}:{DASHBOARD_PORT}",
             "jobs": f"http://{FORWARDED}:{DASHBOARD_PORT}",
             "client": f"ray://{FORWARDED}:{CLIENT_PORT}",
-            **({"serve": f"http://{FORWARDED}:{SERVE_PORT}"} if settings.ray.mode == "service" else {}),
+            **(service if settings.ray.mode == "service" else {}),
             "token": token,
         },
         "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,

@@ -46,7 +46,8 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     names, machine = EksNames(pulumi.get_stack(), str(aws.config.region)), EKS_CATALOG[settings.nodes.machine]
     stack = EksStack(settings, machine, names)
-    return cloud_outputs(settings, machine, names.named("ray"), stack.kubeconfig, stack.token)
+    name = names.named("ray")
+    return cloud_outputs(settings, machine, name, stack.kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
 def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:
@@ -72,6 +73,7 @@ class EksStack(pulumi.ComponentResource):
 
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
+    serve_token: pulumi.Output[str] | None
 
     def __init__(self, settings: EksSettings, machine: EksMachine, names: EksNames) -> None:
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node groups before it
@@ -147,5 +149,7 @@ class EksStack(pulumi.ComponentResource):
         args = replace(args, depends_on=[gpu, *plugins, *needs_dns])
         queue = queue_args(settings, machine) if settings.queue == "kueue" else None
         args = install_operators(args, inside, depends_on=[system, dns], queue=queue, mirror=mirror)
-        self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token
+        workload = Workload("ray", args, inside)
+        self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
+        self.token, self.serve_token = workload.token, workload.serve_token
         self.register_outputs({})

@@ -49,7 +49,8 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
     machine = GKE_CATALOG[settings.nodes.machine]
-    return cloud_outputs(settings, machine, stack.site.named("ray"), stack.kubeconfig, stack.token)
+    name = stack.site.named("ray")
+    return cloud_outputs(settings, machine, name, stack.kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
 def project_problems(project: str | None) -> list[Problem]:
@@ -72,6 +73,7 @@ class GkeStack(pulumi.ComponentResource):
 
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
+    serve_token: pulumi.Output[str] | None
 
     def __init__(self, name: str, settings: GkeSettings) -> None:
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node pools before it
@@ -128,5 +130,7 @@ class GkeStack(pulumi.ComponentResource):
         args = install_operators(
             args, inside, depends_on=[cluster.system_pool], webhook_access=webhook_access, queue=queue
         )
-        self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token
+        workload = Workload("ray", args, inside)
+        self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
+        self.token, self.serve_token = workload.token, workload.serve_token
         self.register_outputs({})

@@ -155,6 +155,11 @@ class RayArgs:
         return self.shared_token or f"{self.name}-token"
 
     @property
+    def serve_secret(self) -> str:
+        """Name of the Secret with the token of a service's requests."""
+        return f"{self.name}-serve-token"
+
+    @property
     def queued(self) -> bool:
         """Whether Kueue admits the workload."""
         return self.settings.queue == "kueue"

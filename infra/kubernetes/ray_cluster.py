@@ -26,10 +26,9 @@ from infra.kubernetes.pods import (
     node_wait_s,
     ray_authentication,
     ray_template,
-    scripts_volume,
     variable,
 )
-from infra.kubernetes.ray_service import IDLE_NODE_S, PYTHON_PATH, ready_when_serving, serving
+from infra.kubernetes.ray_service import IDLE_NODE_S, PYTHON_PATH, ready_when_serving, serving, serving_volumes
 from infra.outputs import JOB_STACK, job_stack
 
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
@@ -148,7 +147,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
     }
     volumes = [
         *([{"name": API_ACCESS, "projected": {"sources": API_CREDENTIALS}}] if args.autoscaled else []),
-        *([scripts_volume(args.scripts)] if service else []),
+        *(serving_volumes(args) if service else []),
     ]
     spec = {
         "serviceAccountName": HEAD_ACCOUNT,
@@ -203,7 +202,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
         "serviceAccountName": WORKER_ACCOUNT,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": CHECKPOINT_S + STOP_S,
-        **({"volumes": [*args.pod.pod()["volumes"], scripts_volume(args.scripts)]} if service else {}),
+        **({"volumes": [*args.pod.pod()["volumes"], *serving_volumes(args)]} if service else {}),
     }
     # KubeRay ignores a change of these numbers in a RayService (1.6.2: controllers/ray/utils/util.go,
     # GenerateHashWithoutReplicasAndWorkersToDelete). As an annotation, it starts another cluster, like other changes.

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from infra.kubernetes.pods import SCRIPTS, SERVE_PORT, SERVICE_POD, RayArgs, scripts_mount, variable
-from infra.kubernetes.service_pod.authorized import CONNECTION_S, HEALTH
+from infra.kubernetes.pods import SCRIPTS, SERVE_PORT, SERVICE_POD, RayArgs, scripts_mount, scripts_volume, variable
+from infra.kubernetes.service_pod.authorized import CONNECTION_S, HEALTH, TOKEN
 from infra.settings.common import by_name
 
 REQUEST_S = 300
@@ -26,6 +26,8 @@ FULL_S = "0.02"
 connections, and on 64 connections 19 with Ray's value and 170 with this one (2026-11-24, two cores). At most 50
 tasks of a proxy ask (Ray 2.60: serve/_private/request_router/request_router.py)."""
 
+SERVE_TOKEN = "serve-token"
+"""Volume with the token of the requests."""
 PYTHON_PATH = f'export PYTHONPATH="{SCRIPTS}${{PYTHONPATH:+:$PYTHONPATH}}"'
 """Command before Ray's own that lets it find the middleware; an image may have a path already."""
 MODULE = f"{SERVICE_POD}.authorized:middlewares"
@@ -83,7 +85,7 @@ def serve_config(args: RayArgs) -> str:
 
 
 def serving(container: dict[str, Any]) -> dict[str, Any]:
-    """Return a container of Ray whose proxy of Ray Serve requires the token."""
+    """Return a container of Ray whose proxy of Ray Serve requires the service's token; see `serving_volumes`."""
     return {
         **container,
         "ports": [*container.get("ports", ()), {"containerPort": SERVE_PORT, "name": "serve"}],
@@ -95,8 +97,17 @@ def serving(container: dict[str, Any]) -> dict[str, Any]:
             variable("RAY_SERVE_ENABLE_DIRECT_INGRESS", "0"),
             variable("RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S", FULL_S),
         ],
-        "volumeMounts": [*container.get("volumeMounts", ()), scripts_mount(f"{SCRIPTS}/{SERVICE_POD}")],
+        "volumeMounts": [
+            *container.get("volumeMounts", ()),
+            scripts_mount(f"{SCRIPTS}/{SERVICE_POD}"),
+            {"name": SERVE_TOKEN, "mountPath": str(TOKEN.parent), "readOnly": True},
+        ],
     }
+
+
+def serving_volumes(args: RayArgs) -> list[dict[str, Any]]:
+    """Return the volumes of a pod with such a container: the middleware, and the token."""
+    return [scripts_volume(args.scripts), {"name": SERVE_TOKEN, "secret": {"secretName": args.serve_secret}}]
 
 
 def ready_when_serving() -> dict[str, Any]:

@@ -45,7 +45,8 @@ operator owns the list since it has added its finalizer (seen with KubeRay 1.6.2
 
 
 class Workload(pulumi.ComponentResource):
-    """Ray in its own namespace, where it requires a token. `token` is secret.
+    """Ray in its own namespace, where it requires a token. `token` is secret, and so is `serve_token`, which requests
+    to a RayService need: with Ray's, their senders could run code.
 
     A RayCluster in a queue has a fixed size, starts when there is room for all of it, and holds its nodes until it is
     deleted; any change replaces it. Any change of a RayJob replaces it too, because the operator accepts none while it
@@ -54,6 +55,7 @@ class Workload(pulumi.ComponentResource):
     """
 
     token: pulumi.Output[str]
+    serve_token: pulumi.Output[str] | None = None
 
     def __init__(self, name: str, args: RayArgs, opts: ResourceOptions) -> None:
         # The supporting resources keep their identity when the mode changes. Without aliases the engine would create
@@ -64,9 +66,12 @@ class Workload(pulumi.ComponentResource):
         super().__init__(own_type, name, {}, ResourceOptions.merge(opts, aliases))
         self._name, self._args, self._own = name, args, ResourceOptions(parent=self)
         self._namespace, self._operated = args.namespace, args.settings.ray.mode != "indexed-job"
-        password = random.RandomPassword(f"{name}-token", length=TOKEN_LENGTH, special=False, opts=self._own)
-        self.token = pulumi.Output.secret(password.result)
-        supporting = [*self._supporting(password.result), *self._scripts(), *(() if self._operated else self._head())]
+        self.token, secret = self._token("token", args.token_secret)
+        secrets = [secret]
+        if args.settings.ray.mode == "service":
+            self.serve_token, secret = self._token("serve-token", args.serve_secret)
+            secrets.append(secret)
+        supporting = [*secrets, *self._supporting(), *self._scripts(), *(() if self._operated else self._head())]
         resource = self._ray(supporting)
         if self._operated and args.settings.nodes.max_hours:
             TimeLimit(f"{name}-time-limit", args, self._own, namespace=self._namespace, workload=resource)
@@ -106,7 +111,19 @@ class Workload(pulumi.ComponentResource):
         )
         return custom_resource(self._name, body, options, self._namespace)
 
-    def _supporting(self, password: pulumi.Output[str]) -> list[pulumi.Resource]:
+    def _token(self, suffix: str, secret: str) -> tuple[pulumi.Output[str], pulumi.Resource]:
+        """Create a token and the Secret with it."""
+        name = f"{self._name}-{suffix}"
+        password = random.RandomPassword(name, length=TOKEN_LENGTH, special=False, opts=self._own).result
+        resource = core.v1.Secret(
+            name,
+            metadata={"name": secret, "namespace": self._namespace},
+            string_data={TOKEN_KEY: password},
+            opts=self._own,
+        )
+        return pulumi.Output.secret(password), resource
+
+    def _supporting(self) -> list[pulumi.Resource]:
         """Create what must exist before the first pod, and the head's PodDisruptionBudget."""
         name, args, own = self._name, self._args, self._own
         accounts = [
@@ -120,12 +137,6 @@ class Workload(pulumi.ComponentResource):
             )
             for account in ray_accounts(args.settings)
         ]
-        secret = core.v1.Secret(
-            f"{name}-token",
-            metadata={"name": args.token_secret, "namespace": self._namespace},
-            string_data={TOKEN_KEY: password},
-            opts=own,
-        )
         ingress = networking.v1.NetworkPolicy(
             f"{name}-ingress",
             metadata={"name": f"{args.name}-ingress", "namespace": self._namespace},
@@ -142,7 +153,7 @@ class Workload(pulumi.ComponentResource):
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))
-        resources = [*accounts, secret, ingress, *(_pod_object(each, self._namespace, own) for each in manifests)]
+        resources = [*accounts, ingress, *(_pod_object(each, self._namespace, own) for each in manifests)]
         if args.cluster_queue is not None:
             # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
             after = ResourceOptions(parent=self, depends_on=[args.cluster_queue])

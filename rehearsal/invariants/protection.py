@@ -153,10 +153,17 @@ def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
 
 
 def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:
-    """Every container of Ray requires a token and has it from the stack's Secret, as the operator does."""
+    """Every container of Ray requires a token and has it from the stack's Secret, as the operator does. All pods of a
+    service, and no others, have one more Secret, as a file: that of its requests, with which nobody can run code."""
     for workload in workloads(stack):
-        spec, secrets = ray_spec(workload), [name_of(node) for node in stack.of("Secret")]
-        found = [container for pods in pods_of(workload) for container in pods.containers]
+        spec, pods = ray_spec(workload), list(pods_of(workload))
+        files = [{value_at(volume, "secret.secretName") for volume in each.volumes} - {None} for each in pods]
+        secrets = {name_of(node) for node in stack.of("Secret")}
+        of_requests = secrets & files[0] if workload.type.endswith(":RayService") else set()
+        yield from differs(f"{workload.name}: Secrets as files", files, [of_requests for _ in pods])
+        yield from differs(f"{workload.name}: Secrets of requests", len(of_requests), int(len(secrets) > 1))
+        secrets -= of_requests
+        found = [container for each in pods for container in each.containers]
         for container in [*found, spec["autoscalerOptions"]] if spec.get("enableInTreeAutoscaling") else found:
             # KubeRay reads this key (ray-project/kuberay: utils/constant.go, v1.6.2).
             source = variable(container, "RAY_AUTH_TOKEN", "valueFrom.secretKeyRef")

@@ -33,7 +33,6 @@ COMPUTED: Mapping[str, dict[str, Any]] = {
     },
     "gcp:serviceaccount/account:Account": {"email": "nodes@mine.iam", "member": "serviceAccount:nodes@mine.iam"},
     "random:index/randomId:RandomId": {"hex": "0a1b2c3d"},
-    "random:index/randomPassword:RandomPassword": {"result": "x" * 43},
 }
 """Computed outputs that the program reads."""
 
@@ -63,6 +62,8 @@ class _Recorder(pulumi_mocks.Mocks):
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         self.made.append(Made(args.typ, _whole(args.inputs)))
         outputs = {"arn": f"arn:aws:{args.name}", **args.inputs, **COMPUTED.get(args.typ, {})}
+        if args.typ == "random:index/randomPassword:RandomPassword":
+            outputs["result"] = f"{args.name}-".ljust(43, "x")  # no two are the same
         if args.typ == "aws:eks/cluster:Cluster":
             outputs["vpcConfig"] = {**args.inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"}
         return f"{args.name}-id", outputs

@@ -78,7 +78,12 @@ class DeployedStack:
     @property
     def token(self) -> str:
         """Ray's token in the stack's Secret."""
-        return str(self.one("Secret")["stringData"]["auth_token"])
+        return self.token_in(f"{self.name}-token")
+
+    def token_in(self, secret: str) -> str:
+        """Return the token in a Secret of the stack."""
+        [found] = [each for each in self.objects if each["kind"] == "Secret" and each["metadata"]["name"] == secret]
+        return str(found["stringData"]["auth_token"])
 
     def apply(self) -> None:
         """Apply the objects server-side in the order of the stack's registrations, the namespace first."""

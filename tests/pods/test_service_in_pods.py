@@ -10,6 +10,7 @@ import json
 import shlex
 import subprocess
 import textwrap
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -129,12 +130,17 @@ def ready(stack: DeployedStack) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
+def serve_token(stack: DeployedStack) -> str:
+    return stack.token_in(f"{stack.name}-serve-token")
+
+
 def address(stack: DeployedStack) -> str:
     return f"http://{stack.name}-serve-svc.{NAMESPACE}.svc.cluster.local:{SERVE_PORT}/"
 
 
 def outputs(stack: DeployedStack, file: Path) -> Path:
     ray: dict[str, Any] = LOCAL["ray"] | {"cluster": stack.name, "mode": "service", "token": stack.token}
+    ray["serveToken"] = serve_token(stack)
     ray |= {name: f"http://127.0.0.1:{port}" for name, port in (("jobs", 8265), ("dashboard", 8265), ("serve", 8000))}
     return stack.outputs(file, ray=ray)
 
@@ -147,7 +153,7 @@ def test_image_changes_without_a_failed_request(
     before = {pod["metadata"]["name"] for pod in service.pods("ray.io/is-ray-node=yes")}
     numbers = map(str, (RATE, AFTER_S, LONGEST_S))
     with ThreadPoolExecutor(1) as pool:
-        command = [*running(LOAD), address(service), service.token, NEXT_IMAGE, *numbers]
+        command = [*running(LOAD), address(service), serve_token(service), NEXT_IMAGE, *numbers]
         load = pool.submit(service.run, command, LONGEST_S + 120)
         # As the annotation pulumi.com/patchForce has it: the operator owns the list of worker groups by now.
         service.api.apply(following_version.one("RayService"), force=True)
@@ -167,22 +173,45 @@ def test_image_changes_without_a_failed_request(
 
 def test_requests_need_the_token_and_wake_a_service_without_nodes(service: DeployedStack, tmp_path: Path) -> None:
     """When no request has come for a while, no worker is left. `rdma-ray serve` prints a request for curl with the
-    token; the next request waits for a replica and its node. Without the token, or with another one: 401."""
+    token; the next request waits for a replica and its node. Without the token, or with another one: 401. Ray's token
+    is another one, and the service's is no token for Ray, which runs code. A new token reaches the running proxies."""
     service.api.until("the idle workers to go", lambda: not service.workers() or None, 300)
     log = tmp_path / "serve.log"
     with following([str(RDMA_RAY), "serve"], user(outputs(service, tmp_path / "outputs.json")), log) as command:
         service.api.until("the address", lambda: "Ctrl-C" in log.read_text(), 60)
         url, line, *_ = log.read_text().splitlines()
-        assert service.token not in log.read_text()
+        own = serve_token(service)
+        assert [each for each in (own, service.token) if each in log.read_text()] == []
         image = json.dumps({"image": [[0] * 8] * 8})
         curl = ["curl", "-sS", "--max-time", "240", "-w", "\n%{http_code}", "--json", image]
-        for wrong in ([], ["-H", f"Authorization: Bearer {service.token}x"], ["-H", "Authorization: Bearer "]):
+        for wrong in ([], *(bearer(each) for each in (f"{own}x", "", service.token))):
             assert answer([*curl, *wrong, url])[1] == "401"
+        with service.forwarded() as port:
+            jobs = f"http://127.0.0.1:{port}/api/jobs/"
+            for token, status in ((own, "403"), (service.token, "200")):
+                assert answer(["curl", "-sS", "-w", "\n%{http_code}", *bearer(token), jobs])[1] == status
         assert not service.workers()
         body, code = answer([*curl, *shlex.split(line)[1:]])
         assert (code, json.loads(body)["step"]) == ("200", 0)
         assert len(service.workers()) == 1
+        pods = service.identities()
+        change = {"stringData": {"auth_token": "another-token"}}
+        service.api.patch("v1", "Secret", f"{service.name}-serve-token", NAMESPACE, change)
+
+        def answers(token: str) -> bool | None:
+            told = answer(["curl", "-sS", "-w", "\n%{http_code}", *bearer(token), f"{url}/-/routes"])[1]
+            return True if told == "200" else None
+
+        began = time.monotonic()
+        service.api.until("the proxy to know the new token", lambda: answers("another-token"), 240)
+        print(f"a new token is known after {time.monotonic() - began:.0f} s")
+        assert not answers(own)
+        assert service.identities() == pods
         assert command.poll() is None
+
+
+def bearer(token: str) -> list[str]:
+    return ["-H", f"Authorization: Bearer {token}"]
 
 
 def answer(curl: list[str]) -> tuple[str, str]:

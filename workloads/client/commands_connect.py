@@ -10,8 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
-from urllib.request import ProxyHandler, build_opener
+from urllib.parse import urlsplit
 
+from infra import listener
 from infra.kubernetes.service_pod.authorized import HEALTH
 from infra.terminal import printable
 from workloads.client.connection import Connection
@@ -57,7 +58,7 @@ def dashboard(
 
 def serve(
     *,
-    show_token: Annotated[bool, option(help="Print Ray's token, such as for an OpenAI client's API key.")] = False,
+    show_token: Annotated[bool, option(help="Print its token, such as for an OpenAI client's API key.")] = False,
     options: Flat[StackOptions] = StackOptions(),
 ) -> int:
     """Print the URL of the service, and keep it open.
@@ -71,8 +72,10 @@ def serve(
     connection, or the stack serves nothing.
     """
     with Connection(options) as stack:
-        forward, token = stack.serving, stack.outputs.ray.token.get_secret_value()
-        url = forward.address() if forward else stack.outputs.ray.serve
+        forward, token = stack.serving, stack.serve_token.get_secret_value()
+        url = forward.address() if forward else str(stack.outputs.ray.serve)
+        if forward is None:
+            refuse_other_user(url)
         print(url, flush=True)
         if show_token:
             print(token, flush=True)
@@ -94,12 +97,29 @@ def answers(forward: Forward) -> None:
     """
     address = forward.address()
     try:
-        with build_opener(ProxyHandler({})).open(f"{address}{HEALTH}", timeout=ANSWER_S):
+        status, _ = listener.get(f"{address}{HEALTH}", None, ANSWER_S, known=forward.runs(address))
+        if status == 200:
             return
+        reason = f"HTTP {status}"
     except OSError as error:
-        forward.drop(address)
-        reason = f"{error}: it starts, ends, or has no healthy replica; see `rdma-ray doctor`"
-    raise WorkloadError(f"Ray Serve does not answer at {address}: {reason}")
+        reason = str(error)
+    forward.drop(address)
+    raise WorkloadError(
+        f"Ray Serve does not answer at {address}: {reason}: it starts, ends, or has no healthy replica; see"
+        " `rdma-ray doctor`"
+    )
+
+
+def refuse_other_user(url: str) -> None:
+    """Raise WorkloadError if another user of this machine listens at an address. One without an answer passes."""
+    place = urlsplit(url)
+    if place.scheme != "http" or not place.hostname:
+        return
+    with suppress(OSError, ValueError):
+        try:
+            listener.connect(place.hostname, place.port or 80, ANSWER_S).close()
+        except listener.ListenerError as error:
+            raise WorkloadError(f"{error}; ray.serve of the stack's outputs has this address") from None
 
 
 def keep_open(forward: Forward, check: Callable[[], object]) -> None:

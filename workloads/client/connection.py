@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 
+from pydantic import SecretStr
+
 from infra.kubernetes.pods import DASHBOARD_PORT, SERVE_PORT
 from workloads.client.api import Api
 from workloads.client.forward import Forward
@@ -53,6 +55,16 @@ class Connection(AbstractContextManager["Connection"]):
         if not forwarded(self.outputs, ray.serve, SERVE_PORT):
             return None
         return self._open.enter_context(Forward(self.kubectl, self.outputs, SERVE_PORT))
+
+    @property
+    def serve_token(self) -> SecretStr:
+        """Token of the service, which its requests need. WorkloadError if the stack is older than these tokens."""
+        if (token := self.outputs.ray.serve_token) is None:
+            raise WorkloadError(
+                f"the service {self.outputs.ray.cluster!r} still takes Ray's token, with which a client could run code:"
+                " `make up` gives it a token for requests (docs/serving.md)"
+            )
+        return token
 
     @cached_property
     def kubectl(self) -> Kubectl:

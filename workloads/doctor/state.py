@@ -164,7 +164,8 @@ class Collector:
         for raw in (self.kubernetes, self.ray):
             self.redactor.learn(raw)
         masked = SecretStr(REDACTED)
-        ray = self.outputs.ray.model_copy(update={"token": masked})
+        tokens = {"token": masked} | ({"serve_token": masked} if self.outputs.ray.serve_token else {})
+        ray = self.outputs.ray.model_copy(update=tokens)
         found = {"ray": ray} | ({} if self.outputs.kubeconfig is None else {"kubeconfig": masked})
         return State(
             time=time.time(),

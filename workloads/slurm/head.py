@@ -6,12 +6,12 @@ import json
 import os
 import shlex
 import sys
-import urllib.request
 from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from infra import listener
 from infra.catalog.machines import CATALOG
 from infra.outputs import machine_fabric
 from workloads.slurm.facts import drivers, free_port
@@ -28,22 +28,34 @@ class Cluster:
 
     Args:
         nodes: Address by name of each node.
+        place: Folder of Ray's sockets and logs, private to the user.
     """
 
-    def __init__(self, address: str, token: str, nodes: Mapping[str, str]) -> None:
+    def __init__(self, address: str, token: str, nodes: Mapping[str, str], place: Path) -> None:
         self._token, self._nodes = token, nodes
-        gcs, dashboard = free_port(), free_port()
-        self.gcs = f"{address}:{gcs}"
+        self._written = place / "ray_current_cluster"
+        self._written.unlink(missing_ok=True)  # of an attempt before
+        dashboard = free_port()
         self.jobs = f"http://{address}:{dashboard}"
-        self.arguments = ["--head", f"--port={gcs}", f"--dashboard-host={address}", f"--dashboard-port={dashboard}"]
+        # The control store binds a port that the system chooses: whoever binds a port before Ray does, which every user
+        # reads in the command line, gets the token from Ray's other processes.
+        self.arguments = ["--head", "--port=0", f"--dashboard-host={address}", f"--dashboard-port={dashboard}"]
         # Without --include-dashboard, Ray goes on when its dashboard does not start.
         self.arguments.append("--include-dashboard=true")
         # Their defaults are fixed ports.
         self.variables = {name: str(free_port()) for name in ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT")}
 
+    @property
+    def gcs(self) -> str:
+        """`HOST:PORT` of the control store, which a started head writes (Ray 2.60: scripts/scripts.py); else empty."""
+        return self._written.read_text().strip() if self._written.exists() else ""
+
     def alive(self) -> dict[str, Mapping[str, float]]:
-        """Return the resources by name of the nodes that Ray reports as alive; none while it does not answer."""
-        return {row["node_name"]: row["resources_total"] for row in self._rows()}
+        """Return the resources by name of the nodes that Ray reports as alive; none while it starts or does not answer.
+
+        Nothing is sent to another user who has taken the dashboard's port before Ray, which ends then.
+        """
+        return {row["node_name"]: row["resources_total"] for row in self._rows()} if self.gcs else {}
 
     def outputs(self, folder: Path, alive: Mapping[str, Mapping[str, float]], machine: str) -> dict[str, Any]:
         """Return the outputs of `infra/outputs.py`, with the resources of the smallest node that is `alive`."""
@@ -64,14 +76,9 @@ class Cluster:
         )  # fmt: skip
 
     def _rows(self) -> list[dict[str, Any]]:
-        request = urllib.request.Request(
-            f"{self.jobs}/api/v0/nodes?detail=1&limit=10000", headers={"Authorization": f"Bearer {self._token}"}
-        )
-        # Not by a proxy of the user's environment.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=ANSWER_S) as answer:
-                rows = json.load(answer)["data"]["result"]["result"]
+            _, answer = listener.get(f"{self.jobs}/api/v0/nodes?detail=1&limit=10000", self._token, ANSWER_S)
+            rows = json.loads(answer)["data"]["result"]["result"]
         except (OSError, ValueError, KeyError, TypeError):
             return []
         return [row for row in rows if row["state"] == "ALIVE"]

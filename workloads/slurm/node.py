@@ -144,7 +144,7 @@ class Node:
     def _start_head(self) -> head.Cluster:
         """Start Ray's head. Another job may take a port between the moment it is found free and Ray's start."""
         for attempt in itertools.count(1):
-            cluster = head.Cluster(self.address, self.token, self.nodes)
+            cluster = head.Cluster(self.address, self.token, self.nodes, self.place / "ray")
             self.environment |= cluster.variables
             ray = self._start_ray(cluster.arguments)
             while self.name not in cluster.alive():

@@ -1,21 +1,25 @@
-"""Middleware of Ray Serve's HTTP proxies, in every pod of a RayService: a request needs Ray's token.
+"""Middleware of Ray Serve's HTTP proxies, in every pod of a RayService: a request needs the service's token.
 
-A proxy calls `middlewares` as it starts (RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH; Ray 2.60: serve/_private/
-http_util.py, configure_http_middlewares). If that fails, no proxy starts and the port stays closed.
+This is not Ray's token, with which a client could run code on the cluster. A proxy calls `middlewares` as it starts
+(RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH; Ray 2.60: serve/_private/http_util.py, configure_http_middlewares). If that
+fails, no proxy starts and the port stays closed.
 """
 
 from __future__ import annotations
 
 import hmac
-import os
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Any, Send], Awaitable[None]]
 
+TOKEN = Path("/etc/rdma-ray-serve/auth_token")
+"""File of the token. The kubelet writes the new one about a minute after the Secret changes (Kubernetes docs, concepts/
+configuration/secret, read 2026-11), so that a change restarts no replica. A variable would need another cluster."""
 HEALTH = "/-/healthz"
 """The only path without a token: KubeRay and the kubelet ask it. It says whether the proxy takes requests."""
 CONNECTION_S = 30
@@ -26,10 +30,10 @@ FORGOTTEN_S = 600
 
 
 class Authorized:
-    """ASGI application that passes requests with the token on to `app`, without the token."""
+    """ASGI application that passes requests with the token in a file on to `app`, without the token."""
 
-    def __init__(self, app: App, token: str) -> None:
-        self._app, self._expected = app, f"Bearer {token}".encode()
+    def __init__(self, app: App, file: Path) -> None:
+        self._app, self._file = app, file
         self._began: dict[tuple[Any, ...], float] = {}
         self._next_sweep = 0.0
 
@@ -39,13 +43,13 @@ class Authorized:
             return
         headers = list(scope["headers"])
         given = [value for name, value in headers if name == b"authorization"]
-        if len(given) == 1 and hmac.compare_digest(given[0], self._expected):
+        if len(given) == 1 and (token := read(self._file)) and hmac.compare_digest(given[0], b"Bearer " + token):
             others = [header for header in headers if header[0] != b"authorization"]
             await self._app({**scope, "headers": others}, receive, self._closing(scope, send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
-            text = b"Unauthorized: send Ray's token as `Authorization: Bearer TOKEN`\n"
+            text = b"Unauthorized: send the service's token as `Authorization: Bearer TOKEN`\n"
             answer = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer"), (b"connection", b"close")]
             await send({"type": "http.response.start", "status": 401, "headers": answer})
             await send({"type": "http.response.body", "body": text})
@@ -68,10 +72,18 @@ class Authorized:
         return last
 
 
+def read(file: Path) -> bytes:
+    """Return the token in a file; empty if there is none."""
+    try:
+        return file.read_bytes().strip()
+    except OSError:
+        return b""
+
+
 def middlewares() -> list[Any]:
     """Return the middleware in Starlette's form. RuntimeError without a token."""
     from starlette.middleware import Middleware
 
-    if not (token := os.environ.get("RAY_AUTH_TOKEN")):
-        raise RuntimeError("RAY_AUTH_TOKEN is not set: the proxy does not start, since it would answer everyone")
-    return [Middleware(Authorized, token=token)]
+    if not read(TOKEN):
+        raise RuntimeError(f"there is no token in {TOKEN}: the proxy does not start, since it would refuse everyone")
+    return [Middleware(Authorized, file=TOKEN)]

@@ -105,6 +105,9 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
     protection.ray_requires_the_token_of_the_stack: (
         Change(DWS, "RayJob", f"{WORKERS} spec containers 0 env 4 value", "none"),
         Change(DWS, "Secret", "metadata name", "other"),
+        Change(
+            CCC, "RayCluster", f"{RAY_HEAD} volumes 0", {"name": "a", "secret": {"secretName": "gke-ccc-ray-token"}}
+        ),
     ),
     scheduling.selectors_match_nodes: (
         Change(DWS, "RayJob", f"{WORKERS} spec nodeSelector cloud.google.com/gke-nodepool", "gpus"),

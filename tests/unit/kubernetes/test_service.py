@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,23 @@ from infra.catalog.pins import RAY
 from infra.kubernetes.ray_cluster import ray_cluster_spec
 from infra.kubernetes.ray_service import MODULE, PYTHON_PATH, ray_service_spec
 from infra.kubernetes.service_pod import authorized
-from infra.kubernetes.service_pod.authorized import CONNECTION_S, Authorized
+from infra.kubernetes.service_pod.authorized import CONNECTION_S, TOKEN, Authorized
 from tests.unit.kubernetes.test_ray import args_of
 from tests.unit.stacks import EKS, GKE
 
 SERVICE: dict[str, Any] = {"ray.mode": "service", "service.application": "app:app", "service.deployment": "Model"}
 ACCEPTED = (b"authorization", b"Bearer secret")
+OF_RAY = "the-token-of-ray"
+
+
+@pytest.fixture(autouse=True)
+def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """File with the token `secret`, in a pod that has Ray's token in its environment."""
+    file = tmp_path / "auth_token"
+    file.write_text("secret")
+    monkeypatch.setattr(authorized, "TOKEN", file)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", OF_RAY)
+    return file
 
 
 def spec(stack: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -81,10 +93,11 @@ def test_every_container_with_a_proxy_finds_its_middleware(stack: dict[str, Any]
         [command] = container["command"]
         assert command.endswith(PYTHON_PATH)
         mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        assert mounted["scripts"] == "/etc/rdma-ray/service_pod"
-        assert {"name": "scripts", "configMap": {"name": f"{args_of(stack, SERVICE).name}-scripts"}} in group[
-            "template"
-        ]["spec"]["volumes"]
+        assert (mounted["scripts"], mounted["serve-token"]) == ("/etc/rdma-ray/service_pod", str(TOKEN.parent))
+        args, volumes = args_of(stack, SERVICE), group["template"]["spec"]["volumes"]
+        assert {"name": "scripts", "configMap": {"name": f"{args.name}-scripts"}} in volumes
+        assert {"name": "serve-token", "secret": {"secretName": f"{args.name}-serve-token"}} in volumes
+        assert args.token_secret == f"{args.name}-token"
     said = subprocess.run(
         ["/bin/bash", "-c", f"{PYTHON_PATH} && echo $PYTHONPATH"],
         capture_output=True,
@@ -108,7 +121,7 @@ def answered(
         sent.append(message)
 
     asked = {"type": "http", "path": "/", "headers": list(headers), "client": ("127.0.0.1", client)} | scope
-    middleware = app or Authorized(application, "secret")
+    middleware = app or Authorized(application, **authorized.middlewares()[0].kwargs)
     middleware._app = application
     asyncio.run(middleware(asked, None, send))
     return sent, seen[0] if seen else None
@@ -126,6 +139,7 @@ def test_request_with_the_token_is_passed_on_without_it() -> None:
         [(b"authorization", b"Bearer secre")],
         [(b"authorization", b"Bearer ")],
         [(b"authorization", b"secret")],
+        [(b"authorization", f"Bearer {OF_RAY}".encode())],
         [(b"authorization", "Bearer sécret".encode())],
         [ACCEPTED, (b"authorization", b"Bearer other")],
         [(b"cookie", b"ray-authentication-token=secret"), (b"x-ray-authorization", b"Bearer secret")],
@@ -143,18 +157,37 @@ def test_health_needs_no_token() -> None:
     assert answered(path="/-/healthz")[0][0]["status"] == 200
 
 
-def test_proxy_without_a_token_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    for token in ("", None):
-        monkeypatch.setenv("RAY_AUTH_TOKEN", token) if token is not None else monkeypatch.delenv("RAY_AUTH_TOKEN")
-        with pytest.raises(RuntimeError, match="RAY_AUTH_TOKEN"):
-            authorized.middlewares()
+def test_proxy_without_a_token_does_not_start(token: Path) -> None:
+    """Although the pod has Ray's."""
+    token.write_text("\n")
+    with pytest.raises(RuntimeError, match="there is no token in"):
+        authorized.middlewares()
+    token.unlink()
+    with pytest.raises(RuntimeError, match="there is no token in"):
+        authorized.middlewares()
 
 
-def test_connection_closes_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_proxy_follows_a_new_token(token: Path) -> None:
+    [made] = authorized.middlewares()
+    app, new = Authorized(None, **made.kwargs), (b"authorization", b"Bearer new")  # type: ignore[arg-type]
+
+    def statuses() -> tuple[int, int]:
+        return answered(ACCEPTED, app=app)[0][0]["status"], answered(new, app=app)[0][0]["status"]
+
+    assert statuses() == (200, 401)
+    token.write_text("new\n")
+    assert statuses() == (401, 200)
+    for content in ("", None):
+        token.write_text(content) if content is not None else token.unlink()
+        assert statuses() == (401, 401)
+        assert answered((b"authorization", b"Bearer "), app=app)[0][0]["status"] == 401
+
+
+def test_connection_closes_after_its_time(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by its own time, and one that has the client's port again starts again."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    app = Authorized(None, "secret")  # type: ignore[arg-type]  # `answered` sets it
+    app = Authorized(None, token)  # type: ignore[arg-type]  # `answered` sets it
 
     def closes(client: int) -> bool:
         sent, _ = answered(ACCEPTED, app=app, client=client)

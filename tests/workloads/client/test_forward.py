@@ -166,13 +166,19 @@ def test_serve_prints_a_request_without_the_token(
         sent.append((said, file.read_text(), file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777))
         raise KeyboardInterrupt
 
-    connection(kubectl, mode="service", serve=f"http://127.0.0.1:{SERVE_PORT}", token="hidden")
+    service = {"mode": "service", "serve": f"http://127.0.0.1:{SERVE_PORT}"}
+    connection(kubectl, **service, token="of Ray", serveToken="hidden")
     monkeypatch.setattr(time, "sleep", interrupted)
     assert main(["serve"]) == Exit.OK
     [(said, header, file, folder)] = sent
     assert (header, file, folder) == ("Authorization: Bearer hidden\n", 0o600, 0o700)
     assert "hidden" not in said
     assert f" svc/a3u-serve-svc :{SERVE_PORT}" in kubectl.calls("port-forward")[-1][1]
+    connection(kubectl, **service, token="of Ray")
+    assert main(["serve", "--show-token"]) == Exit.ERROR
+    refused = capsys.readouterr()
+    assert "`make up` gives it a token for requests" in refused.err
+    assert "of Ray" not in refused.out + refused.err
     connection(kubectl)
     assert main(["serve"]) == Exit.ERROR
     assert "the stack's ray.mode is cluster" in capsys.readouterr().err

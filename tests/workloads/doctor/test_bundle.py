@@ -41,6 +41,7 @@ SECRETS = {
             "event",
             "password",
             "nccl",
+            "serve",
         )
     )
 } | {
@@ -55,6 +56,7 @@ AWS_SECRET_ACCESS_KEY={SECRETS["aws-secret"]}
 proxy https://me:{SECRETS["proxy"]}@proxy:3128
 the token is {SECRETS["ray"]}, or {base64.b64encode(SECRETS["ray"].encode()).decode()}
 wandb: {SECRETS["wandb"]}; hf: {SECRETS["env"]}; me: {SECRETS["process"]}; k8s: {SECRETS["kubeconfig"]}
+a client's request to the service had {SECRETS["serve"]}
 vm:1:1 [0] NCCL INFO NCCL_NET set by environment to gIB, {SECRETS["ray"]}
 {"x" * 3990} {SECRETS["ray"]}
 """
@@ -126,7 +128,7 @@ class FakeConnection:
     def __init__(self, _options: object = None) -> None:
         user = {"token": SECRETS["kubeconfig"], "client-key-data": SECRETS["certificate"]}
         config = json.dumps({"users": [{"name": "me", "user": user}]})
-        ray = GKE["ray"] | {"token": SECRETS["ray"], "mode": "job"}
+        ray = GKE["ray"] | {"token": SECRETS["ray"], "serveToken": SECRETS["serve"], "mode": "job"}
         self.outputs = Outputs.model_validate(GKE | {"kubeconfig": config, "ray": ray})
         self.api = FakeApi("http://127.0.0.1:1", SecretStr(SECRETS["ray"]), "a3u")
         self.kubectl = FakeKubectl()

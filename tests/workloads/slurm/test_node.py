@@ -17,6 +17,7 @@ import pytest
 from ray.scripts import scripts
 
 from infra.outputs import Outputs
+from tests.other_user import OtherUser, needs_root
 from workloads.slurm import facts, head, node
 from workloads.slurm.members import Link, Members
 
@@ -82,11 +83,14 @@ def test_gpus_that_slurm_only_counts_are_reported(visible: dict[str, str], warne
 
 def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The smallest node counts, and the command's description has no token."""
-    cluster = head.Cluster("10.0.0.1", "s3cret", {"n0": "10.0.0.1", "n1": "10.0.0.2"})
+    (tmp_path / "ray_current_cluster").write_text("10.0.0.1:1")
+    cluster = head.Cluster("10.0.0.1", "s3cret", {"n0": "10.0.0.1", "n1": "10.0.0.2"}, tmp_path)
     rows = [
         {"node_name": name, "resources_total": {"CPU": cpus, "GPU": 8.0}} for name, cpus in (("n0", 4.0), ("n1", 3.0))
     ]
     monkeypatch.setattr(cluster, "_rows", lambda: rows)
+    assert cluster.alive() == {}, "the address is that of an attempt before"
+    (tmp_path / "ray_current_cluster").write_text("10.0.0.1:33333")
     alive = cluster.alive()
     assert alive.keys() == {"n0", "n1"}
     monkeypatch.setattr(cluster, "_rows", list)  # the dashboard is too busy to answer again
@@ -100,9 +104,22 @@ def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (tmp_path / "place").mkdir()
     variables = head.entry_environment(found, cluster.gcs, tmp_path / "place")
     assert "s3cret" not in str(variables)
+    assert variables["RAY_ADDRESS"] == "10.0.0.1:33333"
     assert Outputs.model_validate_json(variables["RDMA_RAY_STACK"]).ray.jobs == outputs.ray.jobs
     done = subprocess.run(["rdma-ray", "slurm", "--help"], env=os.environ | variables, capture_output=True, text=True)
     assert "Run a Ray cluster on an allocation of Slurm." in done.stdout, done.stderr
+
+
+@needs_root
+def test_another_user_at_the_ports_of_a_head_gets_nothing(tmp_path: Path) -> None:
+    """The dashboard's port; that of the control store is in no command line."""
+    cluster = head.Cluster("127.0.0.1", "s3cret", {"n0": "127.0.0.1"}, tmp_path)
+    (tmp_path / "ray_current_cluster").write_text("127.0.0.1:33333")
+    assert [each for each in cluster.arguments if each.startswith("--port")] == ["--port=0"]
+    with OtherUser(("127.0.0.1", int(cluster.jobs.rpartition(":")[2]))) as other:
+        assert cluster.alive() == {}
+        assert (caught := other.ends()).nothing
+        assert caught.connections == 1
 
 
 def test_ray_has_what_turns_its_client_server_off() -> None:
