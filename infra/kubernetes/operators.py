@@ -1,9 +1,9 @@
 """The operators that a stack's workload needs: KubeRay, unless it runs an Indexed Job, and Kueue with its queue.
 
 The Kubernetes providers of both clouds leave enableSecretMutable and enableConfigMapMutable off (beta in
-pulumi-kubernetes 4.34.2). Two objects change by content, Ray's token and the scripts of pods, and running
-pods have already read both. New content therefore replaces the object in a preview, and `rdma-ray:protect` rejects the
-replacement until someone has reviewed it.
+pulumi-kubernetes 4.34.2). Three objects change by content: Ray's token and the scripts of pods, which running pods have
+already read, and the token of a service, which they read again. New content therefore replaces the object in a preview,
+and `rdma-ray:protect` rejects the replacement until someone has reviewed it.
 
 Kueue protects each object with a finalizer as long as another object refers to it. Resources are therefore deleted in
 this order: workload, LocalQueue, ClusterQueue, flavors and check, and last the controller, which removes the
