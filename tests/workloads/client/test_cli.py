@@ -132,5 +132,5 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
     assert TOKEN not in said
     assert json.loads(said) == LOCAL | {
         "schema": "rdma-ray/outputs/1",
-        "ray": LOCAL["ray"] | {"mode": "cluster", "serve": None, "token": "**********"},
+        "ray": LOCAL["ray"] | {"mode": "cluster", "serve": None, "serveToken": None, "token": "**********"},
     } | dict.fromkeys(["location", "machine", "kubeconfig", "namespace", "storage", "queue"])
