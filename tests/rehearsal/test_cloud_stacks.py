@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.naming import STACK
+from infra.outputs import Outputs
 from rehearsal.__main__ import cloud_stacks
 from rehearsal.clouds.aws.command_line import resources
 from rehearsal.clouds.registry import kind_of
@@ -155,6 +156,31 @@ def test_rehearsal_reports_contain_no_secrets(rehearse: Rehearse, stack: str) ->
         assert "BEGIN CERTIFICATE" not in text
         for node in passwords:
             assert str(node.outputs.get("result")) not in text
+
+
+def test_new_token_replaces_itself_and_its_secret_alone(fork_server: ForkServer, tmp_path: Path) -> None:
+    """By the commands of docs/serving.md. The RayService stays as it is, and with it every pod."""
+    workspace = Workspace(tmp_path / "rehearsal", fork_server.bin)
+    engine = Engine.deployed(workspace, "gke-service", ROOT / "Pulumi.gke-service.yaml")
+    before = _outputs(engine).ray
+    assert before.serve_token not in (None, before.token)
+    refused = engine.up("--replace", "**RandomPassword::ray-serve-token")
+    assert not refused.ok
+    assert "protect" in refused.text
+    assert _outputs(engine).ray == before
+    engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
+    engine.must("up", "--yes", "--skip-preview", stack=True)
+    done = engine.up("--replace", "**RandomPassword::ray-serve-token")
+    assert done.ok, done.text
+    changed = {step.urn.rpartition("::")[2] for step in engine.steps()}
+    assert changed == {"ray-serve-token"}
+    after = _outputs(engine).ray
+    assert after.serve_token not in (None, before.serve_token)
+    assert after.model_copy(update={"serve_token": before.serve_token}) == before
+
+
+def _outputs(engine: Engine) -> Outputs:
+    return Outputs.model_validate_json(engine.must("stack", "output", "--json", "--show-secrets", stack=True).text)
 
 
 def test_foreign_folder_is_not_changed(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The proxy of real Ray Serve with the middleware: the service's token and Ray's are two, and each opens one door."""
+"""The proxy of real Ray Serve with the middleware: the service's token and Ray's are two, and each opens one door.
+
+Run as a module with two ports, it is Ray with a service, as the service's pods start it, until standard input ends.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,43 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from infra.kubernetes.service_pod import authorized
 from tests.unit.test_listener import free_port
 from tests.workloads.conftest import ROOT
 
 pytestmark = pytest.mark.ray
+MODULE = "tests.workloads.serving.test_authorized"
 OF_SERVICE, OF_RAY, NEW = "token-of-the-service", "token-of-ray-0123456789abcdef012345", "another-token"
+
+
+def middlewares() -> list[Any]:
+    """Return the middleware of a proxy, with the token in a file of the test."""
+    authorized.TOKEN = Path(os.environ["SERVE_TOKEN_FILE"])
+    return authorized.middlewares()
+
+
+def main(dashboard: int, port: int) -> None:
+    """Serve an application that answers with the headers of its request."""
+    import ray
+    from ray import serve
+    from starlette.requests import Request
+
+    @serve.deployment
+    class Echo:
+        async def __call__(self, request: Request) -> dict[str, dict[str, str]]:
+            return {"of-a-replica": dict(request.headers)}
+
+    ray.init(num_cpus=2, dashboard_host="127.0.0.1", dashboard_port=dashboard)
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(Echo.bind())
+    print("SERVED", flush=True)
+    sys.stdin.read()
+    serve.shutdown()
+    ray.shutdown()
 
 
 @dataclass
@@ -47,12 +79,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": OF_RAY,
-        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "tests.workloads.serving.served:middlewares",
+        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": f"{MODULE}:middlewares",
         "SERVE_TOKEN_FILE": str(made.token),
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-m", "tests.workloads.serving.served", str(made.dashboard), str(made.serve)]
+    command = [sys.executable, "-m", MODULE, str(made.dashboard), str(made.serve)]
     log = folder / "log"
     with (
         log.open("wb") as errors,
@@ -121,3 +153,7 @@ def test_replica_gets_the_request_without_a_token_and_a_new_token_holds_at_once(
     served.token.write_text(NEW)
     assert (served.status(served.serve, OF_SERVICE), served.status(served.serve, NEW)) == (401, 200)
     served.token.write_text(OF_SERVICE)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
