@@ -22,6 +22,7 @@ wanted, accepts, closes, lines, uid = json.loads(sys.argv[1])
 os.setgroups([]); os.setgid(uid); os.setuid(uid)
 places, listeners, ends, received, connections = [tuple(each) for each in wanted], {}, [], {}, 0
 ANSWER = b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\nConnection: close\\r\\n\\r\\n{}'
+SETTINGS = b"\\0\\0\\0\\4\\0\\0\\0\\0\\0" + b"\\0\\0\\0\\4\\1\\0\\0\\0\\0"  # none, and those of the client accepted
 os.set_blocking(0, False)
 said, announced = set(), False
 while True:
@@ -86,7 +87,10 @@ while True:
             end.close(); ends.remove((place, end)); continue
         received[str(place[1])] += data.decode("latin-1")
         try:
-            end.send(ANSWER); end.shutdown(socket.SHUT_WR)
+            if data.startswith(b"PRI * HTTP/2"):  # gRPC sends its metadata after the server's settings
+                end.send(SETTINGS)
+            elif not received[str(place[1])].startswith("PRI"):
+                end.send(ANSWER); end.shutdown(socket.SHUT_WR)
         except OSError:
             pass
     time.sleep(0.001)
