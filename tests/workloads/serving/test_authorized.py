@@ -8,9 +8,11 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,18 +41,15 @@ def main(dashboard: int, port: int) -> None:
     from ray import serve
     from starlette.requests import Request
 
-    @serve.deployment
     class Echo:
         async def __call__(self, request: Request) -> dict[str, dict[str, str]]:
             return {"of-a-replica": dict(request.headers)}
 
-    ray.init(num_cpus=2, dashboard_host="127.0.0.1", dashboard_port=dashboard)
+    ray.init(num_cpus=2, dashboard_host="127.0.0.1", dashboard_port=dashboard, _temp_dir=os.environ["SERVED_FOLDER"])
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    serve.run(Echo.bind())
+    serve.run(serve.deployment(name="echo")(Echo).bind())
     print("SERVED", flush=True)
     sys.stdin.read()
-    serve.shutdown()
-    ray.shutdown()
 
 
 @dataclass
@@ -72,7 +71,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service on a Ray of its own, whose processes have both tokens, as in a pod."""
+    """A service on a Ray of its own, whose processes have both tokens, as in a pod. Its sockets need a short path."""
     folder = tmp_path_factory.mktemp("served")
     made = Served(free_port(), free_port(), folder / "auth_token")
     made.token.write_text(OF_SERVICE)
@@ -81,6 +80,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "RAY_AUTH_TOKEN": OF_RAY,
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": f"{MODULE}:middlewares",
         "SERVE_TOKEN_FILE": str(made.token),
+        "SERVED_FOLDER": str(short := Path(tempfile.mkdtemp(prefix="served-", dir="/tmp"))),
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": str(ROOT),
     }
@@ -102,6 +102,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert any(line.startswith("SERVED") for line in process.stdout), log.read_text()[-3000:]
         yield made
         process.communicate(timeout=60)
+    shutil.rmtree(short)
 
 
 def test_each_token_opens_its_own_door(served: Served) -> None:
