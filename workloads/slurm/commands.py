@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,13 +13,16 @@ from typing import Annotated
 from cyclopts import App
 
 from infra.terminal import printable
+from workloads import temporary
 from workloads.exits import Exit, WorkloadError
+from workloads.launch import guard
 from workloads.options import Flat, option
 from workloads.slurm import queue
 from workloads.slurm.options import SlurmOptions
 from workloads.slurm.script import completed, script
 
 POLL_S, LOG_POLL_S = 2.0, 0.5  # slurmctld serves all users; the log is a file
+TURN = 2**24  # bytes of the log between two looks at the job
 LAST_LINES_S = 3.0  # until a shared file system shows what the job wrote at its end
 
 slurm = App(name="slurm", help="Run a Ray cluster on an allocation of Slurm.")
@@ -103,13 +107,12 @@ def follow(job_id: str, outputs: Path | None) -> int:
                 job, asked = queue.job(job_id), time.monotonic()
                 if job.words != shown and not job.over:
                     say(f"job {job_id} {(shown := job.words)}")
-                lines = lines or Lines(job.log)
+                lines = lines or Lines(job.log, job.uid)
             assert lines is not None
-            for line in lines.new():
-                print(printable(line), flush=True)
+            _show(lines)
             if job.over:
                 return _ended(job, lines)
-            if outputs is not None and outputs.exists():
+            if outputs is not None and is_own(outputs):
                 say(f"the cluster is up: export RDMA_RAY_OUTPUTS={outputs}\n`scancel {job_id}` ends it")
                 print(outputs)
                 return Exit.OK
@@ -121,38 +124,67 @@ def follow(job_id: str, outputs: Path | None) -> int:
 
 def _ended(job: queue.Job, lines: Lines) -> int:
     deadline = time.monotonic() + LAST_LINES_S
-    while not (found := [*lines.new()]) and not lines.read and time.monotonic() < deadline:
-        time.sleep(LOG_POLL_S)
-    for line in [*found, *lines.rest()]:
+    while _show(lines) or not (lines.read or lines.problem or time.monotonic() > deadline):
+        time.sleep(0 if lines.read else LOG_POLL_S)
+    for line in lines.rest():
         print(printable(line), flush=True)
     say(f"job {job.id} {job.words}")
-    if not lines.read and job.state == "FAILED":
+    if lines.problem:
+        say(f"its log {job.log} was not read: {lines.problem}")
+    elif not lines.read and job.state == "FAILED":
         say(f"it wrote no output to {job.log}: can the nodes write there?")
     return job.exit_code
 
 
-class Lines:
-    """Lines of a growing file, which need not exist yet."""
+def _show(lines: Lines) -> bool:
+    """Print new lines; return whether the log has grown."""
+    before = lines.read
+    for line in lines.new():
+        print(printable(line), flush=True)
+    return lines.read > before
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+
+class Lines:
+    """Lines of a job's growing log, which need not exist yet.
+
+    Args:
+        uid: Owner of the job. Nothing else is read at this path: no link, no FIFO, no file of another user.
+    """
+
+    def __init__(self, path: Path, uid: int) -> None:
+        self.path, self.uid = path, uid
         self.read = 0
-        self._pending = b""
+        self.problem = ""
+        self._lines = guard.Lines()
 
     def new(self) -> Iterator[str]:
-        """Yield the lines that have been completed since the last call."""
-        with suppress(OSError), self.path.open("rb") as file:
-            file.seek(self.read)
-            data = file.read()
-            self.read += len(data)
-            *lines, self._pending = (self._pending + data).split(b"\n")
-            for line in lines:
-                yield line.decode(errors="replace")
+        """Yield the lines that have been completed since the last call, of at most TURN bytes."""
+        try:
+            with temporary.opened_file(self.path, self.uid) as log:
+                end = self.read + TURN
+                while self.read < end and (data := os.pread(log, guard.PIECE, self.read)):
+                    self.read += len(data)
+                    yield from self._lines.feed(data, time.monotonic())
+        except FileNotFoundError:
+            pass  # not yet
+        except OSError as error:
+            self.problem = error.strerror or str(error)
 
     def rest(self) -> Iterator[str]:
         """Yield the last line, if it has no end."""
-        if self._pending:
-            yield self._pending.decode(errors="replace")
+        yield from self._lines.end()
+
+
+def is_own(outputs: Path) -> bool:
+    """Return whether a file exists that this user's job wrote, in a folder that no other user can change."""
+    own = os.geteuid()
+    with (
+        suppress(OSError),
+        temporary.opened(outputs.parent) as folder,
+        temporary.opened_file(outputs.name, own, folder),
+    ):
+        return True
+    return False
 
 
 def say(text: str) -> None:

@@ -6,12 +6,14 @@ import os
 import random
 import resource
 import socket
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 PORTS = range(20_000, 32_000)  # below Linux's ephemeral ports, from which Ray's own connections take theirs
 NICS = Path("/sys/class/infiniband")
+TEMPORARY = Path("/tmp")  # not TMPDIR: Ray's sockets are below, and the path of a socket has 107 bytes
 TASK = {f"SLURM_{name}" for name in ("PROCID", "LOCALID", "NTASKS", "NPROCS", "NTASKS_PER_NODE", "TASKS_PER_NODE")}
 """Variables of srun's task, of which there is one per node. A library that finds them takes a rank for a task, such as
 Lightning by SLURM_NTASKS (lightning: fabric/plugins/environments/slurm.py, read 2026-11)."""
@@ -81,8 +83,8 @@ def drivers(nics: Path = NICS) -> set[str]:
     return {path.resolve().name for path in nics.glob("*/device/driver")}
 
 
-def warnings(slurm: Mapping[str, str], nics: Path = NICS) -> list[str]:
-    """Return what is wrong with this node's GPUs and RDMA, and the fix."""
+def warnings(slurm: Mapping[str, str], nics: Path = NICS, temporary: Path = TEMPORARY) -> list[str]:
+    """Return what is wrong with this node's GPUs, RDMA and /tmp, and the fix."""
     found = []
     if (gpus := gpus_of(slurm)) and not slurm.get("CUDA_VISIBLE_DEVICES"):
         # Slurm only counts them (gres.conf(5), File).
@@ -91,6 +93,11 @@ def warnings(slurm: Mapping[str, str], nics: Path = NICS) -> list[str]:
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if drivers(nics) and locked != resource.RLIM_INFINITY:
         found.append(f"locked memory is limited to {locked // 1024} KiB, so RDMA fails: set {MEMLOCK}")
+    mode = temporary.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        found.append(
+            f"{temporary} has no sticky bit, so other users can replace this job's files: chmod 1777 {temporary}"
+        )
     return found
 
 

@@ -7,12 +7,38 @@ if ! mkdir -p -- "$storage" || ! storage=$(cd -- "$storage" && pwd -P); then
 fi
 folder=$storage/job-$SLURM_JOB_ID
 
+# Whoever can rename a folder on this path could show clients other outputs, and get what they send there.
+place=$storage why=
+while :; do
+    if ! read -r owner mode < <(stat --format='%u %f' -- "$place"); then
+        why="cannot be examined"
+    elif [ "$place" = "$storage" ] && ((owner != 0 && owner != EUID)); then
+        why="belongs to user $owner"
+    elif ((16#$mode & 0002)) && { [ "$place" = "$storage" ] || ((!(16#$mode & 01000))); }; then
+        why="can be changed by all users ($(stat --format=%A -- "$place"))"
+    fi
+    [ -z "$why" ] && [ "$place" != / ] || break
+    place=${place%/*}
+    place=${place:-/}
+done
+if [ -n "$why" ]; then
+    echo "rdma-ray: storage $storage refused: $place $why: name a folder that only you can write, by --storage" >&2
+    exit 1
+fi
+
+# Removes this job's folder. Not what a link or another user's folder at its place contains, and no other file.
+remove_folder() {
+    [ ! -L "$folder" ] && [ -O "$folder" ] || return 0
+    rm -f -- "$folder"/{token,nodes,head.json,outputs.json,.head.json,.outputs.json} "$folder"/failed-*
+    rmdir -- "$folder"
+} 2>/dev/null
+
 ended() {
     code=$?
     trap '' HUP INT TERM
     # Slurm has signaled the step's nodes as well. They leave nothing behind if they have the time (KillWait).
     wait
-    rm -rf -- "$folder"
+    remove_folder
     exit "$code"
 }
 trap ended EXIT
@@ -20,8 +46,12 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-rm -rf -- "$folder"
-mkdir -- "$folder"
+# Of an earlier job with this ID: Slurm begins again at 1.
+remove_folder
+if ! mkdir -- "$folder" 2>/dev/null; then
+    echo "rdma-ray: $folder refused: it is a $(stat --format='%F of user %U' -- "$folder"), not of this job" >&2
+    exit 1
+fi
 (od -An -tx1 -N32 /dev/urandom | tr -d ' \n') >"$folder/token"
 # Name and address of each node, as Slurm itself reaches it.
 scontrol --oneliner show node "$SLURM_JOB_NODELIST" |
@@ -41,7 +71,7 @@ node() {
     code=$?
     if [ "$SLURM_PROCID" = 0 ]; then
         # The cluster has ended. The script itself waits for srun, which waits for a host that has lost its power.
-        rm -rf -- "$folder" 2>/dev/null
+        remove_folder
     elif [ "$code" != 0 ]; then
         # The head waits for this node: it reads here that it waits in vain.
         echo "$code" 2>/dev/null >"$folder/failed-$SLURMD_NODENAME"
@@ -52,7 +82,9 @@ node() {
 # Runs a command in a container of docker or podman, which are outside of Slurm's control. Signals reach it by the
 # client. When Slurm kills the client, the container's standard input ends, and node.py ends with it.
 contained() {
-    local name=rdma-ray-$SLURM_JOB_ID-$SLURM_NODEID tool=docker each number=0 input visible=${CUDA_VISIBLE_DEVICES-}
+    # Users of docker share its names: the end is not a name that another container may have.
+    local name=rdma-ray-$SLURM_JOB_ID-$SLURM_NODEID-$(od -An -tx4 -N4 /dev/urandom | tr -d ' \n')
+    local tool=docker each number=0 input visible=${CUDA_VISIBLE_DEVICES-}
     command -v docker >/dev/null || tool=podman
     if ! command -v "$tool" >/dev/null; then
         echo "rdma-ray: $SLURMD_NODENAME has neither pyxis nor docker nor podman, which --image needs" >&2
@@ -116,6 +148,6 @@ case $image in
 esac
 
 srun "${flags[@]}" bash -c "$(declare -p storage package python wait_s machine mounts engine archive tag folder)
-$(declare -f node contained)
+$(declare -f node contained remove_folder)
 "'node "$@"' node "${command[@]}" &
 wait $!

@@ -19,7 +19,6 @@ import json
 import os
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,13 +27,15 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from workloads import temporary
 from workloads.launch.guard import PRCTL, SUBREAPER, die_with_parent, kill_descendants
 from workloads.rendezvous import select_interface
 from workloads.slurm import facts, head
-from workloads.slurm.members import Link, Members
+from workloads.slurm.members import ImpostorError, Link, Members
 
-TEMPORARY = "/tmp"  # not TMPDIR: Ray's sockets are below, and the path of a socket has 107 bytes
+TEMPORARY = facts.TEMPORARY
 PLACE = "rdma-ray-slurm-"  # without user and job, for the same reason
+LOCK = "lock"
 POLL_S = 0.2
 START_POLL_S = 1.0  # of Ray's state, and of the shared file system
 SIGNAL_S = 1.0
@@ -69,6 +70,8 @@ class Node:
         self.folder, self.place, self.deadline = folder, place, time.monotonic() + wait_s
         self.wait_s, self.machine = wait_s, machine
         self.name = os.environ["SLURMD_NODENAME"]
+        with temporary.opened(folder):
+            pass  # the job's script created it, and no other user can have changed it
         self.nodes = dict(line.split() for line in (folder / "nodes").read_text().splitlines())
         self.address = facts.resolve(self.nodes[self.name])
         self.token = (folder / "token").read_text()
@@ -97,7 +100,7 @@ class Node:
         return 0
 
     def _head(self, command: Sequence[str]) -> None:
-        with Members(self.address, self.token) as members:
+        with Members(self.address, self.token, self.nodes, say) as members:
             cluster = self._start_head()
             write(self.folder / "head.json", {"gcs": cluster.gcs, "members": members.port, "address": self.address})
             joined = members.seen
@@ -126,11 +129,7 @@ class Node:
         while not found.exists():
             self._wait(None, f"{self.name}: the head did not start")
         cluster = json.loads(found.read_text())
-        try:
-            link = Link(cluster["address"], cluster["members"], self.name, self.token)
-        except OSError as error:
-            raise Stop(1, f"{self.name}: the first node does not answer at {cluster['address']} ({error})") from None
-        with link:
+        with self._link(cluster["address"], cluster["members"]) as link:
             for attempt in itertools.count(1):
                 ray = self._start_ray([f"--address={cluster['gcs']}"])
                 while not link.closed(POLL_S):
@@ -140,6 +139,15 @@ class Node:
                 else:
                     return
                 kill_descendants(reap)
+
+    def _link(self, address: str, port: int) -> Link:
+        while True:
+            try:
+                return Link(address, port, self.name, self.token)
+            except ImpostorError as error:
+                raise Stop(1, f"{self.name}: refused {address}:{port} as the first node: {error}") from None
+            except OSError as error:
+                self._wait(None, f"{self.name}: the first node does not answer at {address}:{port} ({error})")
 
     def _start_head(self) -> head.Cluster:
         """Start Ray's head. Another job may take a port between the moment it is found free and Ray's start."""
@@ -191,8 +199,8 @@ class Node:
     def _wait(self, members: Members | None, late: str) -> None:
         """Pause in the start of the cluster. Raise Stop with `late` at the time limit, and when any node failed."""
         self._check(members)
-        for failed in self.folder.glob("failed-*"):
-            raise Stop(1, f"node {failed.name.removeprefix('failed-')} did not start: its message is above")
+        for failed in {path.name.removeprefix("failed-") for path in self.folder.glob("failed-*")} & self.nodes.keys():
+            raise Stop(1, f"node {failed} did not start: its message is above")
         if not self.folder.exists():
             raise Stop(1)  # the head has ended, and has said why
         if time.monotonic() > self.deadline:
@@ -217,17 +225,15 @@ class Node:
 def own_place() -> Iterator[Path]:
     """Create this node's folder, and remove it at the end.
 
-    Also remove folders of earlier jobs whose process was killed: nothing holds their lock.
+    Also remove folders of the user's earlier jobs whose process was killed: nothing holds their lock.
     """
-    for left in Path(TEMPORARY).glob(f"{PLACE}*"):
-        with contextlib.suppress(OSError), (left / "lock").open("rb") as lock:
-            if left.stat().st_uid == os.getuid():
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
+    for left in temporary.own_folders(TEMPORARY, PLACE):
+        with contextlib.suppress(OSError), temporary.opened(left) as folder, temporary.locked(folder, LOCK):
+            temporary.remove(left, folder)
     kept = False
     while not kept:
         place = Path(tempfile.mkdtemp(prefix=PLACE, dir=TEMPORARY))
-        with (place / "lock").open("wb") as lock:
+        with temporary.opened(place) as folder, (place / LOCK).open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Before the lock, another job that starts may have removed the folder as that of a killed process.
             if kept := os.fstat(lock.fileno()).st_nlink > 0:
@@ -235,7 +241,7 @@ def own_place() -> Iterator[Path]:
                     (place / "tmp").mkdir()
                     yield place
                 finally:
-                    shutil.rmtree(place, ignore_errors=True)
+                    temporary.remove(place, folder)
 
 
 def reap(children: Collection[int] = ()) -> None:

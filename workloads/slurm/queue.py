@@ -47,6 +47,7 @@ class Job:
     state: str
     reason: str
     nodes: str
+    uid: int
     log: Path
     code: int
     signal: int
@@ -111,6 +112,7 @@ def job(job_id: str) -> Job:
             state=found["JobState"],
             reason=found["Reason"],
             nodes=found.get("NodeList", "").replace("(null)", ""),
+            uid=int(found["UserId"].rpartition("(")[2].rstrip(")")),
             log=Path(found["StdOut"]),
             code=int(code),
             signal=int(number or 0),
@@ -135,7 +137,9 @@ def _run(command: list[str], text: str | None = None) -> str:
             f"no {command[0]} on PATH: run this on a login node of the Slurm cluster (--dry-run prints the sbatch file)"
         )
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, errors="replace", timeout=ANSWER_S, check=False
+        )
     except subprocess.TimeoutExpired:
         raise WorkloadError(f"{command[0]} does not answer within {ANSWER_S} s: see `scontrol ping`") from None
     if done.returncode:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.planted import ATTACKER, VICTIM, as_user, shared_folder
 from tests.workloads.nccl.test_evidence_counters import MLX5, nic
 from workloads.nccl.evidence import collect, raw_log
 from workloads.nccl.evidence.collect import Collected, Collector, assemble, expanded, remove_stale, send_logs
@@ -156,6 +157,24 @@ def test_stale_folders_are_removed(tmp_path: Path) -> None:
         folder.mkdir()
     remove_stale(tmp_path)
     assert set(tmp_path.iterdir()) == set(others)
+
+
+def test_what_another_user_has_in_tmp_stops_no_rank_and_stays() -> None:
+    """Where TMPDIR is a folder of all users. No process has this ID: the largest one is below 2^22 (proc(5))."""
+
+    def plant() -> None:
+        os.mkfifo(tmp / "rdma-ray-nccl-9999999-fifo", 0o666)
+        (tmp / "rdma-ray-nccl-9999999-link").symlink_to(tmp)
+        (tmp / "rdma-ray-nccl-9999999-open").mkdir()
+        (tmp / "rdma-ray-nccl-9999999-open" / "log").touch()
+        (tmp / "rdma-ray-nccl-9999999-open").chmod(0o777)
+
+    with shared_folder() as tmp:
+        as_user(ATTACKER, plant)
+        before = sorted(tmp.rglob("*"))
+        as_user(VICTIM, lambda: (tmp / "rdma-ray-nccl-9999999-own").mkdir())
+        as_user(VICTIM, lambda: remove_stale(tmp))
+        assert sorted(tmp.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

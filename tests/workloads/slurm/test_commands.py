@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from workloads.cli import main
 from workloads.exits import Exit
 from workloads.slurm import commands
 
-SHOWN = "JobId=7 JobName=x JobState={state} Reason={reason} ExitCode={code} NodeList=n[0-1] StdOut={log} Power="
+SHOWN = (
+    "JobId=7 JobName=x UserId=me({uid}) JobState={state} Reason={reason} ExitCode={code} NodeList=n[0-1] StdOut={log}"
+    " Power="
+)
 
 
 class Site:
@@ -36,7 +40,7 @@ class Site:
         answers = []
         for index, each in enumerate(states):
             state, reason, code = each.split()
-            shown = SHOWN.format(state=state, reason=reason, code=code, log=self.log)
+            shown = SHOWN.format(state=state, reason=reason, code=code, log=self.log, uid=os.getuid())
             answers.append(f'{index}) echo "{shown}" ;;')
         self.program(
             "scontrol",

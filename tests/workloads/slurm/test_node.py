@@ -81,6 +81,13 @@ def test_gpus_that_slurm_only_counts_are_reported(visible: dict[str, str], warne
     assert facts.warnings({}, tmp_path) == []
 
 
+@pytest.mark.parametrize(("mode", "warned"), [(0o777, True), (0o1777, False), (0o755, False)])
+def test_tmp_where_others_can_replace_files_is_reported(mode: int, warned: bool, tmp_path: Path) -> None:
+    tmp_path.chmod(mode)
+    said = facts.warnings({}, tmp_path / "nics", tmp_path)
+    assert [line.partition(",")[0] for line in said] == [f"{tmp_path} has no sticky bit"] * warned
+
+
 def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The smallest node counts, and the command's description has no token."""
     (tmp_path / "ray_current_cluster").write_text("10.0.0.1:1")
@@ -129,9 +136,10 @@ def test_ray_has_what_turns_its_client_server_off() -> None:
 
 def test_nodes_notice_each_others_end() -> None:
     """Only connections with the token count; others neither hold up nor end the cluster."""
-    with Members("127.0.0.1", "token") as members:
+    with Members("127.0.0.1", "token", ["n1", "n2"], lambda _: None) as members:
         silent = socket.create_connection(("127.0.0.1", members.port))
-        Link("127.0.0.1", members.port, "stranger", "wrong")
+        with pytest.raises(ConnectionError):
+            Link("127.0.0.1", members.port, "n1", "wrong")
         one, two = (Link("127.0.0.1", members.port, name, "token") for name in ("n1", "n2"))
         until(lambda: members.seen.keys() == {"n1", "n2"})
         assert members.lost() is None
@@ -150,7 +158,7 @@ def test_rays_sockets_have_short_paths() -> None:
 
 
 def test_folder_of_a_killed_node_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "TEMPORARY", str(tmp_path))
+    monkeypatch.setattr(node, "TEMPORARY", tmp_path)
     killed = tmp_path / "rdma-ray-slurm-x"
     killed.mkdir()
     (killed / "lock").touch()
@@ -170,7 +178,7 @@ def test_folder_that_another_node_removed_before_its_lock_is_replaced(
             assert len([*tmp_path.iterdir()]) == 1
         lock(file, how)
 
-    monkeypatch.setattr(node, "TEMPORARY", str(tmp_path))
+    monkeypatch.setattr(node, "TEMPORARY", tmp_path)
     monkeypatch.setattr(fcntl, "flock", late)
     with node.own_place() as place:
         assert sorted(each.name for each in place.iterdir()) == ["lock", "tmp"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -38,6 +39,23 @@ printf '%s\\0' "$@" > "$DOUBLES/python-$SLURM_NODEID"
 [ -z "$WAITS" ] || { trap 'exit 143' TERM; sleep 60 & wait; }
 exit "${CODE-0}"
 """
+PROGRAMS = (
+    "bash",
+    "grep",
+    "gzip",
+    "head",
+    "id",
+    "mkdir",
+    "od",
+    "rm",
+    "rmdir",
+    "sed",
+    "seq",
+    "sleep",
+    "stat",
+    "tar",
+    "tr",
+)
 
 Place = Callable[..., subprocess.Popen[str]]
 
@@ -47,7 +65,23 @@ def place(tmp_path: Path) -> Place:
     """Run a script as Slurm does, with programs of the test on a PATH without docker and podman."""
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("mkdir", "od", "tr", "sed", "rm", "tar", "head", "id", "seq", "grep", "sleep", "gzip", "bash"):
+    for name in (
+        "mkdir",
+        "od",
+        "tr",
+        "sed",
+        "rm",
+        "tar",
+        "head",
+        "id",
+        "seq",
+        "grep",
+        "sleep",
+        "gzip",
+        "bash",
+        "stat",
+        "rmdir",
+    ):
         (programs / name).symlink_to(next(path for path in (f"/bin/{name}", f"/usr/bin/{name}") if Path(path).exists()))
     show = 'for each in 0 1; do echo "NodeName=n$each Arch=x NodeAddr=10.0.0.$each NodeHostName=n$each"; done'
     bodies = {"scontrol": show, "srun": SRUN, "python": PYTHON}
@@ -162,8 +196,8 @@ def test_archive_is_loaded_where_it_is_absent(place: Place, tmp_path: Path, engi
     assert [call.split()[0] for call in calls] == kinds * 2
     runs = [call for call in calls if call.startswith("run ")]
     for node, call in enumerate(runs):
-        assert f"--name=rdma-ray-7-{node} " in call
-        assert calls[-1 if node else len(kinds) - 1] == f"rm --force rdma-ray-7-{node} "
+        [name] = re.findall(rf"--name=(rdma-ray-7-{node}-[0-9a-f]{{8}}) ", call)
+        assert calls[-1 if node else len(kinds) - 1] == f"rm --force {name} "
         for flag in ("--network=host", "--volume=/data:/d", "--env=SLURM_CPUS_ON_NODE", "--env=CUDA_VISIBLE_DEVICES=0"):
             assert flag in call
         gpus = ['--gpus=\\"device=2\\,5\\"'] if engine == "docker" else [f"--device=nvidia.com/gpu={n}" for n in (2, 5)]

@@ -7,6 +7,7 @@ collective (TUNING) is written only between calls of `log_choices`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import os
@@ -23,6 +24,7 @@ from typing import Any, TextIO, cast
 import ray
 from ray.exceptions import RayError
 
+from workloads import temporary
 from workloads.exits import last_line
 from workloads.nccl.evidence import node, raw_log
 from workloads.nccl.evidence.facts import Counter, Evidence, LogFacts, RankEvidence, merge, thinned
@@ -242,11 +244,12 @@ def expanded(pattern: str, host: str, pid: int) -> str:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove the log folders of processes that no longer exist."""
-    for left in folder.glob(f"{FOLDER}*-*"):
+    """Remove the log folders of the user's processes that no longer exist."""
+    for left in temporary.own_folders(folder, FOLDER):
         pid = left.name.removeprefix(FOLDER).partition("-")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists() and Path("/proc/self").exists():
-            shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(OSError), temporary.opened(left) as opened:
+                temporary.remove(left, opened)
 
 
 def _lines(file: TextIO, known: Masker) -> Iterator[str]:
