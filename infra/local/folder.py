@@ -75,38 +75,67 @@ class ClusterFolder:
             return None
 
     def make(self) -> None:
-        """Create the folders, private to the user.
-
-        Raises:
-            FolderError: The parent folder belongs to another user, who could read or replace its contents.
-        """
-        parent = self.path.parent
-        parent.mkdir(mode=0o700, exist_ok=True)
-        if parent.is_symlink() or parent.stat().st_uid != os.getuid():
-            raise FolderError(f"{parent} belongs to another user; remove it, or ask its owner to, and try again")
-        parent.chmod(0o700)
-        for folder in (self.path, self.storage):
-            folder.mkdir(mode=0o700, exist_ok=True)
+        """Create the folders, private to the user. Raises FolderError as `parent` does."""
+        with suppress(FileExistsError):
+            self.path.parent.mkdir(mode=0o700)
+        with self.parent() as parent:
+            os.fchmod(parent, 0o700)
+            for folder in (self.path, self.storage):
+                folder.mkdir(mode=0o700, exist_ok=True)
         environment = self.path / "environment"
         environment.unlink(missing_ok=True)
         environment.symlink_to(sys.prefix)
 
     @contextmanager
+    def parent(self) -> Iterator[int]:
+        """Open the parent folder. In /tmp, which has the sticky bit, no other user can replace it afterwards.
+
+        Raises:
+            FolderError: Another program was there first: it is no folder, or belongs to another user, who could read
+                or replace its contents.
+            FileNotFoundError: It is not there.
+        """
+        path, parent = self.path.parent, -1
+        with suppress(NotADirectoryError, PermissionError):
+            # Does not wait for the other end of a FIFO.
+            parent = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if parent < 0 or os.fstat(parent).st_uid != os.getuid():
+                raise FolderError(
+                    f"{path} is no folder, or belongs to another user; remove it, or ask its owner to, and try again"
+                )
+            yield parent
+        finally:
+            if parent >= 0:
+                os.close(parent)
+
+    @contextmanager
     def start_alone(self) -> Iterator[None]:
         """Wait until no other cluster of this user starts its head, which binds ports some time after it picks them."""
-        parent = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            # The system releases the lock when this process ends.
+        with self.parent() as parent:
+            # The system releases the lock when this process ends. No other user can open the folder to take it.
             fcntl.flock(parent, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(parent)
+
+    def own(self) -> bool:
+        """Return whether the folder is this user's, if it exists.
+
+        A cleaner of /tmp may have removed it, and another user may have taken its name since.
+        """
+        with suppress(FolderError, FileNotFoundError), self.parent():
+            return True
+        return False
 
     def write_token(self, token: str) -> None:
         """Write the token; no other user can read it at any moment."""
         self.token.unlink(missing_ok=True)
         self.token.touch(mode=0o600, exist_ok=False)
         self.token.write_text(token)
+
+    def read_token(self) -> str:
+        """Return the token. Raises FolderError as `parent` does."""
+        with self.parent():
+            return self.token.read_text()
 
     def discard(self) -> None:
         """Undo `make` after a head failed to start; results of an earlier head in this cluster stay."""
@@ -118,7 +147,7 @@ class ClusterFolder:
     def remove(self) -> None:
         """End all processes of this cluster and remove its files. Raises OSError for a file that remains."""
         processes.end_marked(f"{self.key}/")
-        if self.path.exists():
+        if self.own() and self.path.exists():
             shutil.rmtree(self.path)
         # Another cluster of this user may still use the parent folder.
         with suppress(OSError):

@@ -124,7 +124,7 @@ def end(folder: ClusterFolder, name: str, node: Node) -> None:
     processes.end(filter(None, [node.guard()]), grace_s=_END_TIMEOUT_S)
     processes.end_marked(f"{folder.key}/{node.id}")
     place = folder.node(name)
-    if _recorded(place) in (None, node):
+    if folder.own() and _recorded(place) in (None, node):
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -173,7 +173,9 @@ def _recorded(place: Path) -> Node | None:
 
 
 def _end_named(folder: ClusterFolder, name: str) -> None:
-    if node := _recorded(folder.node(name)):
+    own = folder.own()
+    if own and (node := _recorded(folder.node(name))):
         end(folder, name, node)
     processes.end_marked(f"{folder.key}/{name}-")
-    shutil.rmtree(folder.node(name), ignore_errors=True)
+    if own:
+        shutil.rmtree(folder.node(name), ignore_errors=True)

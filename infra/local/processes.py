@@ -23,9 +23,9 @@ def marked(prefix: str) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         if process.pid in own:
             continue
-        # An error: another user's process, or one that has ended, and not ours in either case.
+        # Root can read the environment of every user, who may write any mark there. An error: it has ended.
         with suppress(psutil.Error, OSError):
-            if process.environ().get(MARK, "").startswith(prefix):
+            if process.uids().real == os.getuid() and process.environ().get(MARK, "").startswith(prefix):
                 yield process
 
 

@@ -154,7 +154,7 @@ def _start_head(folder: ClusterFolder, props: Properties) -> CreateResult:
 def _start_worker(props: Properties, *, node_id: str | None = None) -> CreateResult:
     folder, name, jobs, cpus = _folder(props), props["name"], props["jobs"], int(props["cpus"])
     address = node_address(int(props["position"]))
-    token = folder.token.read_text()
+    token = folder.read_token()
     before = loopback.alive_nodes(jobs, token).get(name)
     # Ray sends the token to whoever listens there.
     host, _, port = props["headAddress"].rpartition(":")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from infra.catalog.pins import RAY
-from infra.local import loopback
+from infra.local import loopback, processes
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
+from tests.planted import ATTACKER, VICTIM, as_user, shared_folder
 
 WORKER = {
     "folder": "/tmp/rdma-ray-0/0",
@@ -73,12 +79,71 @@ def test_head_that_does_not_start_leaves_no_token_and_no_folder(
     assert folder.path.exists() is earlier_results
 
 
-def test_folder_of_another_user_is_rejected(tmp_path: Path) -> None:
-    """A link in /tmp could redirect the token to another user."""
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "rdma-ray-0").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FolderError, match="belongs to another user"):
-        ClusterFolder(tmp_path / "rdma-ray-0" / "01234567").make()
+def closed(path: Path, _: Path) -> None:
+    path.mkdir()
+    path.chmod(0)
+
+
+def with_a_fifo(path: Path, _: Path) -> None:
+    """What `make down` and a worker's update read of a cluster whose folder a cleaner of /tmp has removed."""
+    (path / "01234567" / "worker-1").mkdir(parents=True)
+    for name in ("token", "worker-1/process.json"):
+        os.mkfifo(path / "01234567" / name, 0o666)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        lambda path, elsewhere: path.symlink_to(elsewhere),
+        lambda path, _: path.symlink_to("/nowhere"),
+        lambda path, _: os.mkfifo(path, 0o666),
+        lambda path, _: path.touch(0o666),
+        closed,
+        with_a_fifo,
+    ],
+    ids=["link", "dangling", "fifo", "file", "closed", "folder"],
+)
+def test_folder_that_another_user_made_first_is_refused(plant: Callable[[Path, Path], None]) -> None:
+    """Its name is known. A link could redirect the token, and what is in it could stop or end anything of the user."""
+
+    def use() -> list[str]:
+        folder = ClusterFolder(tmp / "rdma-ray-1234" / "01234567")
+        worker = WORKER | {"folder": str(folder.path), "pid": 2**22, "started": 1.0}
+        refused = []
+        for operation in (
+            folder.make,
+            folder.start_alone().__enter__,
+            lambda: RayHeadProvider().create(HEAD | {"folder": str(folder.path)}),
+            lambda: RayWorkerProvider().update("id", worker, worker | {"cpus": 4}),
+        ):
+            with pytest.raises(FolderError) as caught:
+                operation()
+            refused.append(str(caught.value))
+        # Nothing of the cluster is left there.
+        RayWorkerProvider().delete("id", worker)
+        RayHeadProvider().delete("id", HEAD | {"folder": str(folder.path), "pid": 2**22, "started": 1.0})
+        return refused
+
+    with shared_folder() as tmp:
+        as_user(VICTIM, lambda: (tmp / "elsewhere").mkdir(mode=0o755))
+        as_user(ATTACKER, lambda: plant(tmp / "rdma-ray-1234", tmp / "elsewhere"))
+        before = sorted((path, path.lstat().st_mode) for path in tmp.rglob("*"))
+        [said] = set(as_user(VICTIM, use))
+        assert said.startswith(f"{tmp / 'rdma-ray-1234'} is no folder, or belongs to another user; remove it")
+        assert sorted((path, path.lstat().st_mode) for path in tmp.rglob("*")) == before
+
+
+def test_only_processes_of_the_user_count() -> None:
+    """Root reads every environment: another user's process with the mark would be started again for ever."""
+    process = as_user(
+        ATTACKER,
+        lambda: subprocess.Popen(["sleep", "60"], env={processes.MARK: "01234567/head"}, start_new_session=True).pid,
+    )
+    try:
+        assert psutil.Process(process).environ()[processes.MARK] == "01234567/head"
+        assert [*processes.marked("01234567/")] == []
+    finally:
+        os.kill(process, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
