@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 
 from .exits import PEER_LOST, RAY_FAILED, STOPPED, TOO_FEW_NODES
 from .nodes import NODES_ALIVE_S
-from .part import ANSWER_S, GRACE_S, Link, OverError, Part
+from .part import ANSWER_S, BROKEN, GRACE_S, Link, Message, OverError, Part
 from .pod import Pod
 
 RAY_START_S = 300.0
 LOOK_S = 0.5
+GREETINGS = 256
+"""Connections that may be without a proof at once; one more ends the oldest. A Job's pods join one by one."""
 
 T = TypeVar("T")
 
@@ -42,6 +44,7 @@ class Head(Part):
         self.members: dict[int, Member] = {}
         self.complete = asyncio.Event()
         self.refused: list[str] = []
+        self.greeting: list[Link] = []
         self.server: asyncio.Server | None = None
         if pod.nodes == 1:
             self.complete.set()
@@ -113,17 +116,32 @@ class Head(Part):
         draft.write_text(json.dumps(place))
         draft.replace(file)
 
+    async def _greeted(self, link: Link, nonce: str) -> Message:
+        """Return what a connection sends to join. One that sends nothing, or heartbeats only, is closed."""
+        self.greeting.append(link)
+        if len(self.greeting) > GREETINGS:
+            self.greeting.pop(0).close()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                link.send("hello", job=self.pod.job, generation=self.generation, nonce=nonce)
+                return await link.receive(ANSWER_S)
+        finally:
+            if link in self.greeting:
+                self.greeting.remove(link)
+
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pod, link, nonce = self.pod, Link(reader, writer), secrets.token_hex(16)
         member: Member | None = None
         try:
-            link.send("hello", job=pod.job, generation=self.generation, nonce=nonce)
-            said = await link.receive(ANSWER_S)
+            said = await self._greeted(link, nonce)
             index, node, own = int(said["index"]), str(said["node"]), str(said["nonce"])
             expected = pod.proof("worker", self.generation, nonce, own, index, node)
             if not hmac.compare_digest(expected, str(said["proof"])):
-                self.refused.append(f"pod {index}, which has another token")
-                pod.say(f"refused: pod {index} has another token")
+                source, *_ = writer.get_extra_info("peername") or ("an unknown address",)
+                refused = f"pod {index}, which has another token" if 0 < index < pod.nodes else "another pod"
+                if refused not in self.refused:  # whatever sends thousands gets one line
+                    self.refused.append(refused)
+                    pod.say(f"refused: {refused}, from {source}")
                 link.send("refused")
                 return
             if index in self.members:
@@ -145,7 +163,7 @@ class Head(Part):
                 elif said["kind"] == "failed":
                     code = int(said["code"])
                     self.end(PEER_LOST if code == STOPPED else code, f"pod {index}: {said['why']}")
-        except (OSError, TimeoutError, ValueError, KeyError) as error:
+        except BROKEN as error:
             if member is not None:
                 self.end(PEER_LOST, f"pod {index} was lost ({error or 'silent'}); generation {self.generation} is over")
         finally:

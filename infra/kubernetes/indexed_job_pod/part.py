@@ -22,6 +22,8 @@ ANSWER_S = 15.0
 GRACE_S = 20.0
 
 Message = dict[str, Any]
+BROKEN = (OSError, TimeoutError, ValueError, KeyError, TypeError, ArithmeticError)
+"""What the end of a connection, silence, and messages with whatever content raise."""
 T = TypeVar("T")
 
 
@@ -36,12 +38,15 @@ class Link:
         self._writer.write(json.dumps({"kind": kind, **fields}).encode() + b"\n")
 
     async def receive(self, timeout_s: float = SILENCE_S) -> Message:
-        """Return the next message that is no heartbeat. Raises `ConnectionError`, `TimeoutError` or `ValueError`."""
+        """Return the next message that is no heartbeat. Raises one of `BROKEN`."""
         while True:
             line = await asyncio.wait_for(self._reader.readline(), timeout_s)
             if not line.endswith(b"\n"):
                 raise ConnectionError("the connection was closed")
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except RecursionError:
+                raise ValueError("not a message") from None
             if not isinstance(message, dict) or "kind" not in message:
                 raise ValueError("not a message")
             if message["kind"] != "beat":

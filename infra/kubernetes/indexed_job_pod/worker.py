@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 
 from .exits import HEAD_NOT_FOUND, PEER_LOST, WRONG_TOKEN
-from .part import ANSWER_S, Link, OverError, Part
+from .part import ANSWER_S, BROKEN, Link, OverError, Part
 from .pod import Pod
 
 LOOK_S, LOOK_MOST_S = 0.5, 5.0
@@ -41,7 +41,7 @@ class Worker(Part):
         while True:
             try:
                 said = await self.unless_over(link.receive())
-            except (OSError, TimeoutError, ValueError) as error:
+            except BROKEN as error:
                 why = f"the head of generation {generation} was lost ({error or 'silent'})"
                 raise OverError(PEER_LOST, why) from None
             if said["kind"] == "end":
@@ -71,7 +71,7 @@ class Worker(Part):
                     if seen.get(source) != (line := f"{source} leads to {host}:{port}: {error}"):
                         self.pod.say(line)
                     seen[source] = line
-                except (OSError, TimeoutError, ValueError, KeyError) as error:
+                except BROKEN as error:
                     seen[source] = f"{source} leads to {host}:{port}: {error or 'no answer'}"
             await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
             pause = min(2 * pause, LOOK_MOST_S)

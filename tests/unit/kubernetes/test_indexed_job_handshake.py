@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
+from infra.kubernetes.indexed_job_pod import head as head_module
 from infra.kubernetes.indexed_job_pod.head import Head
 from infra.kubernetes.indexed_job_pod.part import Link, OverError
 from infra.kubernetes.indexed_job_pod.pod import Pod
@@ -123,6 +125,61 @@ def test_head_rejects_a_worker_without_the_token(monkeypatch: pytest.MonkeyPatch
         heads.close()
 
     asyncio.run(run())
+
+
+HOSTILE = (
+    *(
+        b"\xff\xfe\n",
+        b"[]\n",
+        b"{}\n",
+        b"[" * 50_000 + b"\n",
+        b"x" * 100_000,
+        b'{"kind": "join"}\n',
+        b"GET / HTTP/1.1\r\n",
+    ),
+    *(
+        b'{"kind": "join", "index": %s, "node": 1, "nonce": 1, "proof": 1}\n' % index
+        for index in (b"[]", b"1e999", b"null")
+    ),
+    b'{"kind": "join", "index": 1, "node": "n", "nonce": "n", "proof": "t\xc3\xa4st"}\n',
+    *(b'{"kind": "join", "index": %d, "node": "n", "nonce": "n", "proof": "0"}\n' % index for index in range(200)),
+)
+
+
+def test_pods_join_and_the_log_stays_short_whatever_others_do_with_the_port(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Idle connections, heartbeats without an end, and messages with any content, from another pod of the cluster."""
+    heads = Heads(monkeypatch, HEAD)
+    monkeypatch.setattr(head_module, "ANSWER_S", 1.0)
+    problems: list[dict[str, Any]] = []
+
+    async def beats(connection: Link) -> None:
+        while True:
+            connection.send("beat")
+            await asyncio.sleep(0.1)
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+        head = await heads.start(HEAD)
+        held = [await asyncio.open_connection(HEAD, heads.port) for _ in range(head_module.GREETINGS + 50)]
+        for text in HOSTILE:
+            _, writer = await asyncio.open_connection(HEAD, heads.port)
+            writer.write(text)
+        reader, writer = await asyncio.open_connection(HEAD, heads.port)
+        beating = asyncio.ensure_future(beats(Link(reader, writer)))
+        assert await asyncio.wait_for(find(Worker(a_pod(2, heads.port))), 5) == head.generation
+        for opened, _ in [*held[:50], (reader, None)]:
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait_for(opened.read(), 5)
+        beating.cancel()
+        assert len(head.greeting) <= head_module.GREETINGS
+        assert head.refused == ["another pod", "pod 1, which has another token", "pod 2, which has another token"]
+        heads.close()
+
+    asyncio.run(run())
+    assert problems == []
+    assert capsys.readouterr().out.count(f", from {HEAD.rpartition('.')[0]}") == 3
 
 
 def test_second_pod_of_an_index_ends_the_generation(monkeypatch: pytest.MonkeyPatch) -> None:
