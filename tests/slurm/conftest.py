@@ -18,14 +18,41 @@ import psutil
 import pytest
 
 from infra.outputs import Outputs
+from tests.planted import as_user, plant, unplant
 from tools.kubernetes.containers import Missing
 from tools.slurm.cluster import Slurm, in_tmp, ready_to_run
+from workloads.slurm.node import PLACE
 
 ROOT = Path(__file__).resolve().parents[2]
 RDMA_RAY = [sys.executable, "-m", "workloads.cli"]
 # Ray is several clusters on this machine's CPUs.
 SMALL = ("--cpus-per-node", "2", "--memory", "1G", "--time", "15")
 READY_S, GONE_S = 480.0, 120.0
+ATTACK = """
+import resource, socket, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
+found, held = set(), []
+while True:
+    for port in range(20_000, 32_000):
+        try:
+            with socket.create_connection((sys.argv[1], port), timeout=0.2) as connection:
+                if len(connection.recv(64)) == 33 and port not in found:
+                    found.add(port)
+                    print(port, flush=True)
+        except OSError:
+            pass
+        if found and port % 10 == 0:
+            for each in found:
+                try:
+                    held.append(socket.create_connection((sys.argv[1], each), timeout=0.2))
+                    held[-1].send(b"n1 x \\xff")
+                except OSError:
+                    pass
+            del held[:-2000]
+    time.sleep(0.5)
+"""
+"""Looks for the ports of first nodes, and holds 2,000 connections there, which greet and never come to an end."""
 
 
 @dataclass
@@ -109,9 +136,31 @@ def json_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
+@contextlib.contextmanager
+def attacked(slurm: Slurm, node: str, victims: list[Run]) -> Iterator[None]:
+    """Until the end of the block, mallory has planted things in /tmp, and attacks the port where nodes meet."""
+    mallory = slurm.uids["mallory"]
+    address = slurm.network.address(list(slurm.nodes).index(node))
+    as_user(mallory, lambda: plant(Path("/tmp"), PLACE, slurm.home("alice"), 500))
+    attack = subprocess.Popen(
+        slurm.as_user("mallory", [sys.executable, "-c", ATTACK, address]), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield
+    finally:
+        attack.kill()
+        output, _ = attack.communicate()
+        unplant(Path("/tmp"), PLACE, mallory)
+    assert len(set(output.split())) == len(victims), "the attack did not find the port of each"
+    for victim in victims:
+        said = [line for line in victim.log.splitlines() if "refused" in line]
+        assert len(said) == 1, victim.log
+        assert said[0].startswith("rdma-ray: refused a connection without this job's token, from 10.")
+
+
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[Slurm]:
-    """Three nodes and two users. pytest's own folders are closed to other users."""
+    """Three nodes, two users, and one who attacks them. pytest's own folders are closed to other users."""
     try:
         ready_to_run()
     except Missing as missing:
@@ -119,7 +168,7 @@ def slurm() -> Iterator[Slurm]:
     folder = Path(tempfile.mkdtemp(prefix="rdma-ray-slurm-test-"))
     folder.chmod(0o755)
     try:
-        with Slurm(folder, nodes=3, cpus=8, users=("alice", "bob")) as slurm:
+        with Slurm(folder, nodes=3, cpus=8, users=("alice", "bob", "mallory")) as slurm:
             yield slurm
     finally:
         shutil.rmtree(folder)

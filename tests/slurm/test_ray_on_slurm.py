@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from tests.slurm.conftest import Run, assert_nothing_is_left, json_of, left_of, rdma_ray, start
+from tests.slurm.conftest import Run, assert_nothing_is_left, attacked, json_of, left_of, rdma_ray, start
 from tests.workloads.train import gpt_reference
 from tools.slurm.cluster import Slurm
 from workloads.exits import Exit
@@ -37,8 +37,10 @@ dist.destroy_process_group()
 
 
 def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
-    """One cluster stays up and is used by its outputs; the other's command trains and measures on the same nodes."""
-    alice = start(slurm, "alice", "--sbatch", "nodelist=n0,n1")
+    """One cluster stays up and is used by its outputs; the other's command trains and measures on the same nodes.
+
+    A third user attacks both while they start.
+    """
     # The language model, `bench` and `train` as the command, and what bob finds of alice's.
     words = shlex.join(gpt_reference.start(slurm.home("bob") / "gpt", "gpt"))
     command = f"""
@@ -48,9 +50,13 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     cat ../alice/rdma-ray-slurm/job-*/token && exit 90
     env | grep -F "$(cat rdma-ray-slurm/job-*/token)" && exit 91
     exit 7"""
-    bob = start(slurm, "bob", "--sbatch", "nodelist=n0,n1", "--", "bash", "-c", command)
-    alice.wait_until_ready()
-    bob.wait_until_ready()
+    victims: list[Run] = []
+    with attacked(slurm, "n0", victims):
+        alice = start(slurm, "alice", "--sbatch", "nodelist=n0,n1")
+        bob = start(slurm, "bob", "--sbatch", "nodelist=n0,n1", "--", "bash", "-c", command)
+        victims += [alice, bob]
+        for victim in victims:
+            victim.wait_until_ready()
     assert alice.outputs.target == "slurm"
     assert alice.outputs.nodes.model_dump() == {"min": 2, "max": 2, "gpus_per_node": 0, "cpus_per_node": 2}
     check_tokens(alice, bob)

@@ -145,7 +145,11 @@ class Slurm:
     def _remove_files(self) -> None:
         # Of jobs that ran until now.
         for place in in_tmp(self.uids.values(), "rdma-ray-slurm-*"):
-            shutil.rmtree(place, ignore_errors=True)
+            # rmtree waits for a FIFO (CPython 3.11).
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place, ignore_errors=True)
+            else:
+                place.unlink(missing_ok=True)
         for entry in self.folder.iterdir():
             if entry.name != "logs":
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
