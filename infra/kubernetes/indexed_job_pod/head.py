@@ -79,8 +79,8 @@ class Head(Part):
         if self.server is not None:
             self.server.close()
         file = self.pod.file
-        with contextlib.suppress(OSError, ValueError):
-            if file is not None and json.loads(file.read_text())["generation"] == self.generation:
+        with contextlib.suppress(*BROKEN):
+            if file is not None and self.pod.published()["generation"] == self.generation:
                 file.unlink()
 
     async def _work(self) -> int:

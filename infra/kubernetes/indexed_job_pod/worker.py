@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import secrets
 import socket
 import time
@@ -92,13 +91,13 @@ class Worker(Part):
         if pod.file is None:
             return
         try:
-            published = json.loads(await asyncio.to_thread(pod.file.read_text))
+            published = await asyncio.to_thread(pod.published)
             host, _, port = str(published["address"]).rpartition(":")
             if published["job"] == pod.job:
                 yield "the file", host, int(port)
             else:
                 seen["the file"] = f"the file {pod.file} is stale: it is of Job {published['job']}"
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except BROKEN as error:
             seen["the file"] = f"the file {pod.file} cannot be read ({type(error).__name__})"
 
     async def _join(self, host: str, port: int) -> tuple[Link, str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from infra.kubernetes.indexed_job_pod.part import Link, OverError
 from infra.kubernetes.indexed_job_pod.pod import Pod
 from infra.kubernetes.indexed_job_pod.worker import Worker
 from infra.local.loopback import free_ports
+from tests.hostile import bounded_time
 
 HEAD, OTHER = "127.0.0.18", "127.0.0.19"
 NAME = "job-0.job-head-svc"
@@ -211,6 +213,39 @@ def test_worker_uses_the_file_if_the_name_does_not_resolve(monkeypatch: pytest.M
         heads.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["fifo", "link", "endless", "list", "deep"])
+def test_nothing_at_the_place_of_the_file_stops_a_pod(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+) -> None:
+    """Pods of other jobs may have the same storage."""
+    heads = Heads(monkeypatch)
+    file = tmp_path / "rdma-ray" / "ours.json"
+    file.parent.mkdir()
+    match what:
+        case "fifo":
+            os.mkfifo(file)
+        case "link":
+            (tmp_path / "other").write_text('{"job": "other", "address": "1:1"}')
+            file.symlink_to(tmp_path / "other")
+        case "endless":
+            with file.open("wb") as opened:
+                opened.truncate(2**40)
+        case "list":
+            file.write_text("[]")
+        case "deep":
+            file.write_text("[" * 50_000)
+
+    async def run() -> None:
+        with bounded_time(), pytest.raises(OverError, match=r"json cannot be read") as over:
+            await find(Worker(a_pod(1, heads.port, folder=tmp_path)))
+        assert over.value.code == exits.HEAD_NOT_FOUND
+        with bounded_time():
+            await Head(a_pod(0, heads.port, folder=tmp_path)).dismiss(0, "")
+
+    asyncio.run(run())
+    assert file.lstat()
 
 
 def test_worker_ignores_another_server_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
