@@ -31,7 +31,7 @@ LINE = 1024  # bytes of the longest line
 GREETING_S = 5.0  # for a whole greeting, however slowly its bytes come
 GREETINGS = 256
 """Connections that may greet at once. One more ends the oldest one of the address that has the most."""
-BATCH = 32  # connections to accept before the answers of earlier ones are read
+BATCH = 4  # connections to accept before the answers of earlier ones are read
 PAUSE_S = 0.1
 STRANGER = "a connection without this job's token"
 # A host that has lost its power or its network sends nothing: after a minute without an answer it is lost (tcp(7)).
@@ -164,16 +164,16 @@ class Members(AbstractContextManager["Members"]):
             self._admit(greeting, name, proof(self._token, "head", name, *nonces))
 
     def _admit(self, greeting: Greeting, name: str, answer: bytes) -> None:
-        connection = greeting.connection
+        connection = self.seen[name] = greeting.connection  # before the node knows
         try:
             connection.send(answer + b"\n")
             keep_alive(connection)
         except OSError:
+            del self.seen[name]
             self._end(greeting)
             return
         self._greetings.remove(greeting)
         self._selector.modify(connection, selectors.EVENT_READ, name)
-        self.seen[name] = connection
 
     def _watch(self, name: str) -> None:
         if ended(self.seen[name], 0.0):
