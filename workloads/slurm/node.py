@@ -34,7 +34,7 @@ from workloads.slurm import facts, head
 from workloads.slurm.members import ImpostorError, Link, Members
 
 TEMPORARY = facts.TEMPORARY
-PLACE = "rdma-ray-slurm-"  # without user and job, for the same reason
+PLACE = "rdma-ray-slurm-"  # without user and job: the paths of sockets are below it
 LOCK = "lock"
 POLL_S = 0.2
 START_POLL_S = 1.0  # of Ray's state, and of the shared file system
