@@ -16,6 +16,7 @@ from typing import TypeVar
 import pytest
 
 ATTACKER, VICTIM = 65534, 1234
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can act as another user")
 SECONDS = 20  # for what takes less than one; a busy machine needs several
 
 T = TypeVar("T")
@@ -23,8 +24,6 @@ T = TypeVar("T")
 
 def as_user(uid: int, work: Callable[[], T]) -> T:
     """Return the function's result, from a child process of this user. AssertionError if it fails or does not end."""
-    if os.geteuid() != 0:
-        pytest.skip("not run: only root can run a process as another user")
     read, write = os.pipe()
     if not (child := os.fork()):
         status = 1

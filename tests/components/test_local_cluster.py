@@ -17,7 +17,7 @@ from infra.local import loopback, processes
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
-from tests.planted import ATTACKER, VICTIM, as_user, shared_folder
+from tests.planted import ATTACKER, VICTIM, as_user, needs_root, shared_folder
 
 WORKER = {
     "folder": "/tmp/rdma-ray-0/0",
@@ -91,6 +91,7 @@ def with_a_fifo(path: Path, _: Path) -> None:
         os.mkfifo(path / "01234567" / name, 0o666)
 
 
+@needs_root
 @pytest.mark.parametrize(
     "plant",
     [
@@ -133,6 +134,7 @@ def test_folder_that_another_user_made_first_is_refused(plant: Callable[[Path, P
         assert sorted((path, path.lstat().st_mode) for path in tmp.rglob("*")) == before
 
 
+@needs_root
 def test_only_processes_of_the_user_count() -> None:
     """Root reads every environment: another user's process with the mark would be started again for ever."""
     process = as_user(

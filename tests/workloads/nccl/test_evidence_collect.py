@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.planted import ATTACKER, VICTIM, as_user, shared_folder
+from tests.planted import ATTACKER, VICTIM, as_user, needs_root, shared_folder
 from tests.workloads.nccl.test_evidence_counters import MLX5, nic
 from workloads.nccl.evidence import collect, raw_log
 from workloads.nccl.evidence.collect import Collected, Collector, assemble, expanded, remove_stale, send_logs
@@ -159,6 +159,7 @@ def test_stale_folders_are_removed(tmp_path: Path) -> None:
     assert set(tmp_path.iterdir()) == set(others)
 
 
+@needs_root
 def test_what_another_user_has_in_tmp_stops_no_rank_and_stays() -> None:
     """Where TMPDIR is a folder of all users. No process has this ID: the largest one is below 2^22 (proc(5))."""
 

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import bounded_memory, bounded_time
-from tests.planted import ATTACKER, VICTIM, as_user, plant, shared_folder
+from tests.planted import ATTACKER, VICTIM, as_user, needs_root, plant, shared_folder
 from tests.workloads.slurm.test_script import Place, place
 from workloads import temporary
 from workloads.slurm import commands, node
 from workloads.slurm.node import PLACE
 
 __all__ = ["place"]
+pytestmark = needs_root
 MANY = 5000
 
 
