@@ -24,12 +24,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from workloads.exits import WorkloadError
+from workloads.untrusted import LONGEST_INTEGER
 
 MARK = "@rdma-ray "
 Event = dict[str, Any]
 _handlers: list[Callable[[Event], None]] = []
 LARGEST = 2**26  # bytes of a JSON file; a sweep on 1,024 ranks has 20 MB
-LONGEST_INTEGER = 24  # digits; sums of 64-bit counters have fewer, and floats hold all of them
 
 
 def emit(kind: str, **fields: Any) -> None:

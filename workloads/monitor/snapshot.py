@@ -6,17 +6,17 @@ Its values come from the cluster as they are. A value that cannot be read is Non
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import zlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from workloads import untrusted
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence.gpu import APPLICATION_XIDS, THROTTLING
 from workloads.options import Hidden
-from workloads.results import LARGEST, Part, Time
+from workloads.results import Part, Time
 
 PROBE_STARTS = "the probe is starting"
 NOT_PROBED = "not probed: a probe would keep the autoscaler from removing an idle node"
@@ -56,6 +56,12 @@ class Lease(BaseModel, frozen=True, extra="forbid"):
 
 
 LEASE_S = 90.0
+SIZE = 2**24
+"""Bytes of a snapshot as JSON: 1,000 nodes of 8 GPUs and 8 NICs have about 5 MiB."""
+
+Real = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""Numbers that can be added, divided and printed. Whatever runs on the head may write a snapshot."""
 
 
 class Nic(Part):
@@ -68,10 +74,10 @@ class Nic(Part):
 
     name: str
     state: str | None = None
-    gbps: float | None = None
-    sent_gbps: float | None = None
-    received_gbps: float | None = None
-    errors: dict[str, int] = Field(default_factory=dict)
+    gbps: Real | None = None
+    sent_gbps: Real | None = None
+    received_gbps: Real | None = None
+    errors: dict[str, Whole] = Field(default_factory=dict)
 
     @property
     def down(self) -> bool:
@@ -87,19 +93,19 @@ class Gpu(Part):
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
     """
 
-    index: int
+    index: Whole
     name: str | None = None
-    utilization: int | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    temperature_c: int | None = None
-    sm_mhz: int | None = None
-    sm_max_mhz: int | None = None
+    utilization: Whole | None = None
+    memory_used: Whole | None = None
+    memory_total: Whole | None = None
+    power_w: Real | None = None
+    power_limit_w: Real | None = None
+    temperature_c: Whole | None = None
+    sm_mhz: Whole | None = None
+    sm_max_mhz: Whole | None = None
     limited_by: list[str] | None = None
-    xids: list[int] = Field(default_factory=list)
-    ecc_uncorrected: int | None = None
+    xids: list[Whole] = Field(default_factory=list)
+    ecc_uncorrected: Whole | None = None
 
     @property
     def throttled(self) -> list[str]:
@@ -123,10 +129,10 @@ class Reading(Part):
         missing: What it cannot read, and why.
     """
 
-    seconds: float | None = None
-    cpu_percent: float | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
+    seconds: Real | None = None
+    cpu_percent: Real | None = None
+    memory_used: Whole | None = None
+    memory_total: Whole | None = None
     gpus: list[Gpu] = Field(default_factory=list)
     nics: list[Nic] = Field(default_factory=list)
     missing: list[str] = Field(default_factory=list)
@@ -135,8 +141,8 @@ class Reading(Part):
 class Amount(Part):
     """Amount of a resource of Ray."""
 
-    used: float
-    total: float
+    used: Real
+    total: Real
 
 
 class Node(Part):
@@ -154,7 +160,7 @@ class Node(Part):
     role: Literal["head", "worker"]
     group: str = ""
     state: str
-    idle_s: float | None = None
+    idle_s: Real | None = None
     cpus: Amount
     gpus: Amount
     reading: Reading | None = None
@@ -190,7 +196,7 @@ class ActorClass(Part):
     """Actors of a class, by state. Of the dead ones, Ray remembers the last."""
 
     name: str
-    states: dict[str, int]
+    states: dict[str, Whole]
 
 
 class Group(Part):
@@ -208,7 +214,7 @@ class Demand(Part):
     """A pending request for resources, and why it waits."""
 
     what: str
-    count: int
+    count: Whole
     why: str
 
 
@@ -227,7 +233,7 @@ class Snapshot(Part):
     cluster: str
     ray: str
     time: Time
-    interval_s: float
+    interval_s: Real
     nodes: list[Node]
     jobs: list[JobRow] = Field(default_factory=list)
     actors: list[ActorClass] = Field(default_factory=list)
@@ -249,16 +255,22 @@ def encode(snapshot: Snapshot) -> str:
 
 
 def decode(text: object) -> Snapshot:
-    """Return the snapshot in a JSON string of `encode`. WorkloadError if it is none."""
+    """Return the snapshot in a JSON string of `encode`. WorkloadError if it is none.
+
+    Long lists and texts are cut, which a note says.
+    """
     try:
         unpack = zlib.decompressobj()
-        data = unpack.decompress(base64.b64decode(str(text), validate=True), LARGEST)
+        data = unpack.decompress(base64.b64decode(str(text), validate=True), SIZE)
         if unpack.unconsumed_tail:
-            raise ValueError(f"it has more than {LARGEST // 2**20} MiB")
-        return Snapshot.model_validate_json(data)
+            raise ValueError(f"it has more than {SIZE // 2**20} MiB")
+        limit = untrusted.Limit(SIZE)
+        found = Snapshot.model_validate(limit.value(untrusted.read(data)))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise WorkloadError(f"the monitor's file is no snapshot of this version: {where}: {first['msg']}") from None
-    except (ValueError, zlib.error, binascii.Error) as error:
+    except (*untrusted.MALFORMED, zlib.error) as error:
         raise WorkloadError(f"the monitor's file is no snapshot of this version: {error}") from None
+    note = [f"{limit.cut} lists, texts or levels, which are too long"] if limit.cut else []
+    return found.model_copy(update={"notes": [*found.notes, *note]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import io
 import os
@@ -9,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rich.console import Console
 
 from tests.planted import ATTACKER, VICTIM, as_user, needs_root, shared_folder
 from tests.workloads.nccl.test_evidence_counters import MLX5, nic
+from workloads.exits import WorkloadError
 from workloads.nccl.evidence import collect, raw_log
 from workloads.nccl.evidence.collect import Collected, Collector, assemble, expanded, remove_stale, send_logs
 from workloads.nccl.evidence.facts import RankEvidence
@@ -251,6 +254,27 @@ def test_long_log_keeps_both_ends_and_notes_gap(tmp_path: Path) -> None:
     assert note == f"[rdma-ray: {packed.left_out} bytes were left out here]\n"
     assert packed.left_out == file.stat().st_size - (len(home) - len(note))
     assert "(rank 0)" in folder.summary()
+
+
+def test_logs_of_no_rank_second_logs_and_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anything on the cluster may write to a job's log: the receiver keeps the limits that a rank has."""
+    event = {"kind": raw_log.KIND} | pack("x\n" * 1000, 2000, 0).to_event(0, "../../a")
+    bomb = base64.b64encode(zlib.compress(b"x" * 2**27, 9)).decode()
+    folder = LogFolder(tmp_path / "logs")
+    ranks: tuple[Any, ...] = (0, 0, -1, 2**16, 10**24, "1", None, 1.0, True, [], {})
+    for rank in ranks:
+        folder.take(event | {"rank": rank})
+    monkeypatch.setattr(folder, "left", 5 * 2**20)
+    for rank in range(1, 9):
+        folder.take(event | {"rank": rank, "data": bomb[: raw_log.LONGEST_DATA]})
+    files = [*(tmp_path / "logs").iterdir()]
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+    assert sorted(file.name[:8] for file in files) == ["rank-000", "rank-001"]
+    assert sum(file.stat().st_size for file in files) < 5 * 2**20
+    assert folder.summary().endswith("17 were refused: no rank, a second one of a rank, or too large")
+    for data in (bomb + "AAAA" * raw_log.PACKED, "x", None, 7, ["x"]):
+        with pytest.raises(WorkloadError, match="rank 9 arrived broken"):
+            folder.take(event | {"rank": 9, "data": data})
 
 
 def test_incompressible_log_is_cut_to_limit() -> None:

@@ -140,7 +140,7 @@ def nearest(gpu: str, root: Path = INFINIBAND, pci: Path = PCI) -> list[str]:
 
 def natural(name: str) -> list[tuple[int, str]]:
     """Return a sort key that compares numbers by value: mlx5_2 comes before mlx5_10."""
-    return [(int(number or 0), text) for text, number in re.findall(r"(\D*)(\d*)", name)]
+    return [(int(number or 0), text) for text, number in re.findall(r"(\D*)(\d{0,18})", name)]
 
 
 def driver(file: Path = DRIVER) -> str | None:

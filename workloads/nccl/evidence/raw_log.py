@@ -7,7 +7,6 @@ ranks together ALL_PACKED.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +18,15 @@ from typing import Any, BinaryIO
 from workloads.exits import WorkloadError
 from workloads.results import write_file
 from workloads.secrecy import Masker, redacted
+from workloads.untrusted import file_name
 
 KIND = "nccl-log"  # event that carries a log
 KEPT = 2**20  # bytes of text; 2^20 of NCCL's compress to about 60,000
 PACKED = 128 * 2**10
 ALL_PACKED = 8 * 2**20
+LONGEST_DATA = -(-PACKED // 3) * 4  # characters of base64
+UNPACKED = 256 * 2**20  # bytes of all ranks' text: 8 MiB of NCCL's unpack to about 140 MiB
+RANKS = 2**16
 BEGINNING = 0.75  # share kept from the beginning, where NCCL logs its setup
 
 
@@ -86,16 +89,37 @@ def named(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
 
 
+def rank_of(event: Mapping[str, Any]) -> int | None:
+    """Return the rank whose log an event carries; None if that is no rank: anything may write to a job's log."""
+    rank = event.get("rank")
+    return rank if type(rank) is int and 0 <= rank < RANKS else None
+
+
+def unpacked(event: Mapping[str, Any]) -> str:
+    """Return the log that an event carries, of which a rank sends KEPT bytes. ValueError if it is broken."""
+    data = event.get("data")
+    if not isinstance(data, str) or len(data) > LONGEST_DATA:
+        raise ValueError(f"its data is no text of at most {LONGEST_DATA} characters")
+    try:
+        # Bytes that are no UTF-8 are sent as three.
+        text = zlib.decompressobj().decompress(base64.b64decode(data, validate=True), 3 * KEPT + 2**10)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    return text.decode("utf-8", "replace")
+
+
 @dataclass
 class LogFolder:
-    """Folder of `--logs DIR` with one file per rank, `rank-003.HOST.log`.
+    """Folder of `--logs DIR` with one file per rank, `rank-003.HOST.log`, of at most UNPACKED bytes in all.
 
     The constructor creates the folder, so a bad path fails before the run. WorkloadError if it cannot be written.
     """
 
     folder: Path
-    written: int = 0
+    written: set[int] = field(default_factory=set)
     cut: list[int] = field(default_factory=list)
+    refused: int = 0
+    left: int = UNPACKED
 
     def __post_init__(self) -> None:
         try:
@@ -104,26 +128,33 @@ class LogFolder:
             raise WorkloadError(f"--logs {self.folder}: cannot make this folder: {error.strerror}") from error
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Write the log that an event carries; ignore other events."""
+        """Write the log that an event carries, the first one of its rank; ignore other events."""
         if event.get("kind") != KIND:
             return
-        rank = int(event["rank"])
-        host = re.sub(r"[^\w.-]", "-", str(event["host"]))[:100]
-        path = self.folder / f"rank-{rank:03d}.{host}.log"
+        rank = rank_of(event)
+        if rank is None or rank in self.written:
+            self.refused += 1
+            return
         try:
-            # Bounded, because anything on the cluster may write to the job's log.
-            text = zlib.decompressobj().decompress(base64.b64decode(event["data"], validate=True), 4 * KEPT)
-        except (binascii.Error, zlib.error) as error:
+            text = unpacked(event).encode()
+        except ValueError as error:
             raise WorkloadError(f"the log of rank {rank} arrived broken ({error}): run again with --logs") from error
-        write_file(path, text)
-        self.written += 1
-        if event["left_out"]:
+        if len(text) > self.left:
+            self.refused += 1
+            return
+        self.left -= len(text)
+        self.written.add(rank)
+        write_file(self.folder / f"rank-{rank:03d}.{file_name(event.get('host'))}.log", text)
+        if event.get("left_out"):
             self.cut.append(rank)
 
     def summary(self) -> str:
         """Return one line: how many logs, where, and what was cut."""
+        refused = (
+            f"; {self.refused} were refused: no rank, a second one of a rank, or too large" if self.refused else ""
+        )
         if not self.written:
-            return f"no NCCL log arrived for {self.folder}"
+            return f"no NCCL log arrived for {self.folder}{refused}"
         cut = f"; the middle of {len(self.cut)} was left out ({named(self.cut)})" if self.cut else ""
-        ranks = "1 rank" if self.written == 1 else f"{self.written} ranks"
-        return f"NCCL's logs of {ranks}: {self.folder}{cut}"
+        ranks = "1 rank" if len(self.written) == 1 else f"{len(self.written)} ranks"
+        return f"NCCL's logs of {ranks}: {self.folder}{cut}{refused}"
