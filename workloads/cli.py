@@ -6,8 +6,11 @@ imperative, what a user has to know, one example, and the exit codes (tests/work
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TextIO
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
@@ -67,12 +70,34 @@ app.register_install_completion_command(
 )
 
 
+BROKEN_PIPE = 141  # as shells report SIGPIPE
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit code of the process.
 
-    Usage errors are 1, because 2 is a result below what was requested.
+    Usage errors are 1, because 2 is a result below what was requested; so is output that cannot be written, such as on
+    a full disk.
     """
-    tokens = prepared(sys.argv[1:] if arguments is None else arguments)
+    _occupy_streams()
+    try:
+        code = _run(prepared(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code
+    except OSError as error:
+        _discard(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            return BROKEN_PIPE
+        try:
+            what = "cannot write the output" if error.filename is None else error.filename
+            print(printable(f"{what}: {error.strerror or error}"), file=sys.stderr, flush=True)
+        except OSError:
+            _discard(sys.stderr)
+        return Exit.ERROR
+
+
+def _run(tokens: list[str]) -> int:
     try:
         return app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or Exit.OK
     except CycloptsError as error:
@@ -85,6 +110,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.code
     except SystemExit as leave:
         return int(leave.code or 0)
+
+
+def _occupy_streams() -> None:
+    """Open what the user closed (`>&-`).
+
+    Without a stderr, Python prints errors to stdout. A socket would get the number of a closed stream, and its text.
+    """
+    if sys.stdout is None:
+        while (last := os.open(os.devnull, os.O_RDONLY)) < 1:
+            pass
+        sys.stdout = os.fdopen(last, "w")  # to write is an error, as to a closed stream
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _discard(stream: TextIO) -> None:
+    """Drop what a stream still holds: at its end, Python would try again to write it, and complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def prepared(arguments: Sequence[str]) -> list[str]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.hostile import ESCAPES, bounded_memory, bounded_time, mutated, run, special_files
+from tests.workloads.hostile_cluster import HEAD, HostileHead, served
 from tests.workloads.nccl.corpus.cases import FOLDER
 from tests.workloads.nccl.hunt_simulator import Fabric, Fault, play, search_options
 from tests.workloads.nccl.results import functional
@@ -93,35 +92,11 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-class Ray(BaseHTTPRequestHandler):
-    """A head that knows one job, whose log is `log`."""
-
-    log = b""
-    details: dict[str, Any] = {}  # noqa: RUF012  # of the class, set by a test
-
-    def do_GET(self) -> None:
-        place = self.path.rpartition("/")[2]
-        details = {"driver_node_id": "n"} | self.details
-        body = self.log if place.startswith("file?") else json.dumps(details if place else [details]).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Print nothing."""
-
-
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Outputs of a stack whose Ray is `Ray`."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Ray) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        file = tmp_path_factory.mktemp("outputs") / "outputs.json"
-        file.write_text(json.dumps(LOCAL | {"ray": LOCAL["ray"] | {"jobs": address}}))
+    """Outputs of a stack whose Ray is `HostileHead`."""
+    with served(tmp_path_factory.mktemp("outputs")) as file:
         yield file
-        server.shutdown()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -168,8 +143,9 @@ def spoiled(draw: st.DrawFn, name: str = "events") -> bytes:
 def follow(outputs: Path, kind: str, log: bytes) -> int:
     """The exit code of `rdma-ray logs` for a job of this kind with this log."""
     metadata = {"workload": kind, "mode": "ranks"}
-    Ray.details = {"submission_id": "[/x]", "status": "SUCCEEDED", "metadata": metadata, "message": ESCAPES}
-    Ray.log = log
+    its = {"submission_id": "[/x]", "status": "SUCCEEDED", "metadata": metadata, "message": ESCAPES}
+    HostileHead.reset(job=json.dumps(HEAD["job"] | its).encode())
+    HostileHead.log = log
     return run("logs", "[/x]", "--outputs", outputs)[0]
 
 
@@ -194,11 +170,13 @@ def test_any_job_log_is_followed(outputs: Path, kind: str, log: bytes) -> None:
     "job", ["[/x]", "[bold]", ":bug:", ESCAPES, "a b", "a\nb", "a/../b", "ü\udcff", "?", "%", "", "x" * 5000]
 )
 def test_any_job_id_is_listed_and_followed(outputs: Path, job: str) -> None:
-    Ray.details, Ray.log = {"submission_id": job, "status": ESCAPES, "metadata": {"workload": job}}, b""
+    its = {"submission_id": job, "status": ESCAPES, "metadata": {"workload": job}}
+    HostileHead.reset(jobs=json.dumps([HEAD["job"] | its]).encode())
     code, said, _ = run("list", "--outputs", outputs)
     assert code == Exit.OK
     assert job[:20] in said or job not in ("[/x]", "[bold]", ":bug:")
-    Ray.details = {"submission_id": job, "status": "FAILED"}
+    failed = HEAD["job"] | {"submission_id": job, "status": "FAILED", "driver_exit_code": 1}
+    HostileHead.reset(job=json.dumps(failed).encode(), jobs=json.dumps([failed]).encode())
     assert run("logs", job, "--outputs", outputs)[0] == Exit.ERROR
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
 import http.client
-import io
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from pydantic import SecretStr
 
 from infra import listener
 from infra.outputs import Outputs
+from workloads import untrusted
+from workloads.client.answer import END_LINES, Ending, text_of, whole
 from workloads.client.forward import Forward
 from workloads.client.stack import unanswered
 from workloads.exits import Exit, WorkloadError, last_line
@@ -24,9 +25,13 @@ FIRST_S = 5  # patience before the first answer, for a head that is starting
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between attempts
 BUSY = (429, 500, 502, 503, 504)
 LAST_TIME = 253402300800e3  # milliseconds since 1970, the year 10000
-LARGEST = 2**29  # bytes of an answer; Ray answers with the whole log of a job
 LONGEST_LOG_S = 600  # for Ray to read a log; its default is 30
 BYTES_PER_SECOND = 1e6  # slowest upload
+# Ray's head passes an ID on to its agent as a part of a path, unquoted: to stop `a/../b` stops the job `b` (ray:
+# dashboard/modules/job/job_head.py, stop_job_internal, 2.60, tried 2026-11).
+_PASSED_ON = re.compile(r"(?!\.{1,2}\Z)[^/?#%\\\x00-\x1f\x7f]+")
+_IN_NO_PATH = (".", "..")
+"""IDs that no client or server leaves in a path (RFC 3986, 5.2.4)."""
 
 
 class UnreachableError(WorkloadError):
@@ -64,22 +69,39 @@ class Job:
         return self.status in ("SUCCEEDED", "FAILED", "STOPPED")
 
     @staticmethod
-    def of(details: dict[str, Any]) -> Job:
-        """Return a job from Ray's JobDetails. WorkloadError if it is none."""
-        try:
-            return Job(
-                id=details.get("submission_id") or details.get("job_id") or "",
-                status=details["status"],
-                message=details.get("message") or "",
-                started=_seconds(details.get("start_time")),
-                ended=_seconds(details.get("end_time")),
-                exit_code=details.get("driver_exit_code"),
-                metadata=details.get("metadata") or {},
-                node=details.get("driver_node_id"),
-                submitted=details.get("type") != "DRIVER",
-            )
-        except (AttributeError, KeyError, TypeError) as error:
-            raise WorkloadError(f"Ray's answer is not the details of a job ({error}): see `rdma-ray list`") from None
+    def of(details: Any) -> Job:
+        """Return a job from Ray's JobDetails. WorkloadError if it is none.
+
+        What has another type is None, or not there: who submits a job chooses the most of it.
+        """
+        if not isinstance(details, dict) or not isinstance(details.get("status"), str):
+            raise WorkloadError("Ray's answer is not the details of a job: see `rdma-ray list`")
+        metadata, code = details.get("metadata"), details.get("driver_exit_code")
+        texts = {name: text for name, text in details.items() if isinstance(text, str)}
+        return Job(
+            id=texts.get("submission_id") or texts.get("job_id") or "",
+            status=details["status"],
+            message=texts.get("message", ""),
+            started=_seconds(details.get("start_time")),
+            ended=_seconds(details.get("end_time")),
+            exit_code=code if type(code) is int and -128 <= code <= 255 else None,
+            metadata={name: text for name, text in metadata.items() if isinstance(text, str)}
+            if isinstance(metadata, dict)
+            else {},
+            node=texts.get("driver_node_id"),
+            submitted=details.get("type") != "DRIVER",
+        )
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of Ray, with its CPUs and GPUs in total."""
+
+    ip: str
+    head: bool
+    alive: bool
+    cpus: float
+    gpus: float
 
 
 @dataclass
@@ -131,14 +153,23 @@ class Api:
 
     def details(self, job_id: str) -> dict[str, Any]:
         """Return Ray's JobDetails. UnknownError if Ray does not know the job."""
-        details: dict[str, Any] = self.call(_path(job_id))
-        if not isinstance(details, dict):  # "" and "." name the list of jobs
+        if job_id in _IN_NO_PATH:
+            found = [each for each in self._listed() if each.get("submission_id") == job_id]
+        else:
+            found = [self.call(_path(job_id))]
+        if not found or not isinstance(found[0], dict):  # "" names the list of jobs
             raise UnknownError(f"{job_id!r} is no job's ID: see `rdma-ray list`")
-        return details
+        return dict(found[0])
 
     def jobs(self) -> list[Job]:
         """Return all jobs that the cluster knows, newest first."""
-        return sorted(map(Job.of, self.call("/api/jobs/")), key=lambda job: job.started or 0, reverse=True)
+        return sorted(map(Job.of, self._listed()), key=lambda job: job.started or 0, reverse=True)
+
+    def _listed(self) -> list[dict[str, Any]]:
+        found = self.call("/api/jobs/")
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise WorkloadError("Ray's answer is not a list of jobs: see `rdma-ray doctor`")
+        return found
 
     def logs(self, job: str | Job) -> str:
         """Return the whole log of a job so far; empty before the driver has started. Line ends are `\\n`.
@@ -148,6 +179,19 @@ class Api:
         file. It knows no offset. /api/v0/logs/stream, which would send new lines only, never ends on the head, and each
         one occupies one of the 100 concurrent requests of the State API (dashboard/modules/state/state_head.py, 2.60).
         """
+        return str(self._log(job, -1, whole))
+
+    def end_of_log(self, job: str | Job) -> tuple[str, bool]:
+        """Return the last lines of a job's log, as `logs` does, and whether they are the log's last ones.
+
+        At most END_BYTES, from the first whole line on. If its lines are so long that Ray sends more than END_READ, or
+        for more than END_S seconds, they are from before.
+        """
+        ending = Ending(self.clock)
+        text = str(self._log(job, END_LINES, ending))
+        return text, ending.whole
+
+    def _log(self, job: str | Job, lines: int, take: Callable[[http.client.HTTPResponse], bytes]) -> str:
         job = self.job(job) if isinstance(job, str) else job
         if not job.submitted:
             raise WorkloadError(f"Ray keeps no log of {job.id}: it was not submitted as a job")
@@ -155,12 +199,21 @@ class Api:
             return ""
         # Ray resolves the node by the job, but requires one of its two parameters.
         wanted = {"submission_id": job.id, "node_id": job.node}
-        query = urlencode({**wanted, "lines": -1, "timeout": LONGEST_LOG_S}, errors="surrogateescape")
-        return str(self.call(f"/api/v0/logs/file?{query}", read=_text))
+        query = urlencode({**wanted, "lines": lines, "timeout": LONGEST_LOG_S}, errors="surrogateescape")
+        return str(self.call(f"/api/v0/logs/file?{query}", read=text_of, take=take))
 
-    def stop(self, job_id: str, timeout_s: float = 60) -> Job:
-        """Stop a job, wait for its end, and return it. WorkloadError after `timeout_s`."""
-        self.call(_path(job_id, "stop"), method="POST")
+    def stop(self, job_id: str, timeout_s: float = 60, ask: Callable[[], object] | None = None) -> Job:
+        """Stop a job, wait for its end, and return it. WorkloadError after `timeout_s`.
+
+        Args:
+            ask: Asks the job to end instead of Ray's head, which cannot do it for every ID (`reaches`).
+        """
+        if ask is not None:
+            ask()
+        elif reaches(job_id):
+            self.call(_path(job_id, "stop"), method="POST")
+        else:
+            raise WorkloadError(f"Ray's head would stop another job than {job_id!r}: `rdma-ray stop` stops it")
         deadline = time.monotonic() + timeout_s
         while not (job := self.job(job_id)).terminal:
             if time.monotonic() > deadline:
@@ -168,22 +221,42 @@ class Api:
             time.sleep(0.5)
         return job
 
-    def nodes(self) -> list[dict[str, Any]]:
-        """Return all known nodes: node_id, node_ip, state (ALIVE or DEAD), resources_total, is_head_node."""
-        answer = self.call("/api/v0/nodes?detail=1&limit=10000")
-        return list(answer["data"]["result"]["result"])
+    def forget(self, job_id: str) -> None:
+        """Delete the record of a job that is over; of one whose ID could name another job, nothing."""
+        if reaches(job_id):
+            self.call(_path(job_id), method="DELETE")
+
+    def nodes(self) -> list[Node]:
+        """Return all nodes that Ray knows."""
+        try:
+            found = self.call("/api/v0/nodes?detail=1&limit=10000")["data"]["result"]["result"]
+            return [
+                Node(
+                    ip=each["node_ip"] if isinstance(each["node_ip"], str) else "",
+                    head=each["is_head_node"] is True,
+                    alive=each["state"] == "ALIVE",
+                    cpus=untrusted.number(each["resources_total"].get("CPU")) or 0,
+                    gpus=untrusted.number(each["resources_total"].get("GPU")) or 0,
+                )
+                for each in found
+            ]
+        except (AttributeError, LookupError, TypeError):
+            raise WorkloadError("Ray's answer is not a list of nodes: see `rdma-ray doctor`") from None
 
     def version(self) -> str:
-        return str(self.call("/api/version")["ray_version"])
+        """Return the version of Ray on the head. WorkloadError if the answer has none."""
+        found = self.call("/api/version")
+        version = found.get("ray_version") if isinstance(found, dict) else None
+        if not isinstance(version, str):
+            raise WorkloadError("Ray's answer has no version: see `rdma-ray doctor`")
+        return version
 
-    def call(
-        self, path: str, method: str = "GET", body: object = None, *, read: Callable[[bytes], Any] = json.loads
-    ) -> Any:
-        """Return the answer's JSON, or what `read` makes of its bytes. A body that is not bytes is sent as JSON."""
+    def call(self, path: str, method: str = "GET", body: object = None, **how: Any) -> Any:
+        """Send a request as `once` does, again and again while Ray does not answer."""
         patience = Patience(self)
         while True:
             try:
-                return self.once(path, method, body, read=read)
+                return self.once(path, method, body, **how)
             except UnreachableError as error:
                 patience.wait(error)
 
@@ -193,10 +266,17 @@ class Api:
         method: str = "GET",
         body: object = None,
         *,
-        read: Callable[[bytes], Any] = json.loads,
+        read: Callable[[bytes], Any] = untrusted.read,
+        take: Callable[[http.client.HTTPResponse], bytes] = whole,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request once. UnreachableError if Ray does not answer."""
+        """Send a request once. UnreachableError if Ray does not answer.
+
+        Args:
+            body: Content of the request; sent as JSON if it is not bytes.
+            read: Function of the answer's content that returns its value; by default, that in JSON.
+            take: Function of the answer that returns its content.
+        """
         try:
             address = self.forward.address() if self.forward else self.address
         except WorkloadError as error:
@@ -206,7 +286,7 @@ class Api:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         limit = (timeout_s or self.timeout_s) + len(data or b"") / BYTES_PER_SECOND
         try:
-            status, location, answer = self._exchange(address, path, method, data, limit)
+            status, location, answer = self._exchange(address, path, method, data, limit, take)
             self.answered = True
             if status == 200:
                 return read(answer)
@@ -220,7 +300,13 @@ class Api:
         raise self._explain(address, path, status, location, answer)
 
     def _exchange(
-        self, address: str, path: str, method: str, data: bytes | None, timeout_s: float
+        self,
+        address: str,
+        path: str,
+        method: str,
+        data: bytes | None,
+        timeout_s: float,
+        take: Callable[[http.client.HTTPResponse], bytes],
     ) -> tuple[int, str | None, bytes]:
         """Return the status, the target of a redirect, and the content of an answer."""
         place = urlsplit(address)
@@ -238,12 +324,7 @@ class Api:
                 listener.check(connection.sock, known=self.forward is not None)
             connection.request(method, place.path.rstrip("/") + path, data, self.headers)
             answer = connection.getresponse()
-            content = answer.read(LARGEST + 1)
-            if len(content) > LARGEST:
-                raise WorkloadError(f"{address}{path} answers with more than {LARGEST // 2**20} MiB")
-            if answer.length:
-                raise http.client.IncompleteRead(content, answer.length)
-            return answer.status, answer.headers["Location"], content
+            return answer.status, answer.headers["Location"], take(answer)
         finally:
             connection.close()
 
@@ -305,14 +386,15 @@ def exit_code(job: Job) -> int:
     return job.exit_code if job.exit_code > 0 else 128 - job.exit_code
 
 
-def _seconds(milliseconds: float | None) -> float | None:
-    return milliseconds / 1000 if milliseconds and 0 < milliseconds < LAST_TIME else None
+def reaches(job_id: str) -> bool:
+    """Return whether a request to stop or delete a job of this ID reaches this job, and no other one."""
+    return _PASSED_ON.fullmatch(job_id) is not None
+
+
+def _seconds(milliseconds: object) -> float | None:
+    found = untrusted.number(milliseconds)
+    return found / 1000 if found and found < LAST_TIME else None
 
 
 def _path(job_id: str, *rest: str) -> str:
     return "/".join(["/api/jobs", quote(job_id, safe="", errors="surrogateescape"), *rest])
-
-
-def _text(log: bytes) -> str:
-    utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-    return io.IncrementalNewlineDecoder(utf8, translate=True).decode(log)

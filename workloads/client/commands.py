@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 import time
 from typing import Annotated, Any
@@ -11,19 +13,31 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from infra.terminal import printable
-from workloads.client.api import Api, Job
+from workloads import untrusted
+from workloads.client.api import Api, Job, reaches
 from workloads.client.connection import Connection
-from workloads.client.run import kind_of, reader
-from workloads.client.show import row_of, rows_of, show_run
+from workloads.client.follow import lines_of
+from workloads.client.run import kind_of, python_of, reader
+from workloads.client.show import STOP, row_of, rows_of, show_run
 from workloads.client.stack import read_outputs
+from workloads.client.submit import submit
 from workloads.client.view import present, write_json
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Flat, ResultOptions, option
+from workloads.results import new_id
 from workloads.run.view import LineOptions, RunView, output_of
 
 JobId = Annotated[str, option(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
 STOP_S = 60
 """Seconds that a stopped job may take beyond its grace."""
+LONGEST_STOP_S = 86_400.0
+# The name and namespace are as in ray: dashboard/modules/job/common.py, 2.60.
+STOPPER = """import json, ray, sys
+from ray.dashboard.modules.job.common import JOB_ACTOR_NAME_TEMPLATE, SUPERVISOR_ACTOR_RAY_NAMESPACE
+ray.init(log_to_driver=False)
+name = JOB_ACTOR_NAME_TEMPLATE.format(job_id=json.loads(sys.argv[1]))
+ray.get(ray.get_actor(name, SUPERVISOR_ACTOR_RAY_NAMESPACE).stop.remote())
+"""
 
 
 def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
@@ -42,14 +56,9 @@ def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
 
 def _status(api: Api) -> dict[str, Any]:
     nodes = [
-        {
-            "ip": node["node_ip"],
-            "role": "head" if node["is_head_node"] else "worker",
-            "cpus": node["resources_total"].get("CPU", 0),
-            "gpus": node["resources_total"].get("GPU", 0),
-        }
+        {"ip": node.ip, "role": "head" if node.head else "worker", "cpus": node.cpus, "gpus": node.gpus}
         for node in api.nodes()
-        if node["state"] == "ALIVE"
+        if node.alive
     ]
     return {
         "cluster": api.cluster,
@@ -103,7 +112,7 @@ def logs(
             if isinstance(view, RunView) and tail is not None:
                 view.hold(tail)
             with view:
-                for line in text.removesuffix("\n").split("\n"):
+                for line in lines_of(text):
                     reader(view, [])(line)
                 view.release()
             return Exit.OK
@@ -145,23 +154,29 @@ def stop(
     Example: rdma-ray stop run-20261123-110907-a1b2c3
     Exit codes: 0 stopped, or over already; 1 error.
     """
+    if wait_s is not None and not 0 <= wait_s <= LONGEST_STOP_S:
+        raise WorkloadError(f"--wait {wait_s:g}: write a number of seconds, at most {LONGEST_STOP_S:.0f}")
     with Connection(options) as stack:
         api = stack.api
         job = before = api.job(job_id)
         if not before.terminal:
-            job = api.stop(job_id, STOP_S + _grace(job) if wait_s is None else wait_s)
+            ask = None if reaches(job_id) else lambda: _ask_supervisor(stack, job_id)
+            job = api.stop(job_id, STOP_S + _grace(job) if wait_s is None else wait_s, ask)
     says = "is over already: " if before.terminal else ""
-    print(f"job {printable(job_id)} {says}{job.status}", file=sys.stderr)
+    print(printable(f"job {job_id} {says}{job.status}"), file=sys.stderr)
     if options.json_file:
         write_json({"schema": "rdma-ray/stop/1", "stopped": not before.terminal, **row_of(job)}, options.json_file)
 
 
+def _ask_supervisor(stack: Connection, job_id: str) -> None:
+    """Stop a job that Ray's head cannot stop, by another job that asks its supervisor, as Ray's agent does."""
+    command = shlex.join([python_of(stack.outputs), "-c", STOPPER, json.dumps(job_id)])
+    submit(stack.api, new_id(STOP), command, metadata={"workload": STOP})
+
+
 def _grace(job: Job) -> float:
     """Return the seconds that a job's processes have to end. Anything on the cluster may write metadata."""
-    try:
-        return min(max(float(job.metadata.get("grace", 0)), 0.0), 86_400.0)
-    except ValueError:
-        return 0.0
+    return untrusted.number(job.metadata.get("grace"), most=LONGEST_STOP_S) or 0.0
 
 
 def outputs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:

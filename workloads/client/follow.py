@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from workloads.client.api import Api, Job, UnknownError, UnreachableError
 from workloads.exits import WorkloadError
@@ -43,11 +43,22 @@ def follow(api: Api, job_id: str, on_line: Callable[[str], None]) -> Job:
             ) from error
         pending += text[seen:]
         seen = max(seen, len(text))
-        *lines, pending = pending.split("\n")
-        for line in lines:
+        end = pending.rfind("\n") + 1
+        for line in lines_of(pending[:end]):
             on_line(line)
+        pending = pending[end:]
         if job.terminal:
             if pending:
                 on_line(pending)
             return job
         api.sleep(max(SHORTEST_PAUSE_S, len(text) / BYTES_PER_SECOND))
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """Yield the lines of a log one by one: a list of them may have eight times its size, if they are empty."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start:end]
+        start = end + 1

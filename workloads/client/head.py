@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from infra.kubernetes.pods import JOB_INDEX, SERVE_PORT
 from infra.outputs import Outputs
 from workloads.client.kubectl import Kubectl
 from workloads.exits import WorkloadError
+from workloads.untrusted import MALFORMED
 
 Json = dict[str, Any]
 KUBERNETES_KINDS = {"cluster": "raycluster", "job": "rayjob", "indexed-job": "job", "service": "rayservice"}
@@ -19,11 +22,17 @@ def service(kubectl: Kubectl, outputs: Outputs, port: int) -> str:
 
     WorkloadError if a RayJob or RayService has no RayCluster.
     """
-    return f"{outputs.ray.cluster}-serve-svc" if port == SERVE_PORT else f"{_cluster(kubectl, outputs)}-head-svc"
+    with _as_expected():
+        return f"{outputs.ray.cluster}-serve-svc" if port == SERVE_PORT else f"{_cluster(kubectl, outputs)}-head-svc"
 
 
 def explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
     """Return why the head does not answer, in one line; None if its pod is ready. WorkloadError if kubectl fails."""
+    with _as_expected():
+        return _explain(kubectl, outputs)
+
+
+def _explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
     cluster = _cluster(kubectl, outputs)
     head = (
         {"batch.kubernetes.io/job-name": cluster, JOB_INDEX: "0"}
@@ -49,6 +58,15 @@ def pod_state(pod: Json) -> str | None:
     reasons = [status, *waiting, *failed]
     reason = next((text for found in reasons if (text := found.get("message") or found.get("reason"))), "no reason yet")
     return f"{status.get('phase', 'Unknown')}: {' '.join(reason.split())}"
+
+
+@contextmanager
+def _as_expected() -> Iterator[None]:
+    """Raise WorkloadError for an object whose fields are not as KubeRay, Kueue and Kubernetes write them."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise WorkloadError(f"an object of the cluster is not as expected ({type(error).__name__}: {error})") from None
 
 
 def _cluster(kubectl: Kubectl, outputs: Outputs) -> str:

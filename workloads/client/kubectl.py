@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
+from workloads import untrusted
 from workloads.exits import WorkloadError
 
 TIMEOUT_S = 60
+LARGEST = 2**25
+"""Bytes of an answer: 1,000 nodes with their lists of images have about as many."""
+LARGEST_ERROR = 2**16
 _FIXES = {
     r"unauthorized|must be logged in|provide credentials|getting credentials|expired": "your credentials are missing or"
     " have expired: sign in again (`gcloud auth login`, `aws sso login`)",
@@ -54,21 +58,46 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         return [self._program, f"--kubeconfig={self._file}", f"--namespace={self.namespace}", *arguments]
 
     def run(self, *arguments: str) -> str:
-        """Return what a kubectl with these arguments prints. WorkloadError with its last line if it fails."""
-        try:
-            done = subprocess.run(
-                self.command(*arguments), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise WorkloadError(f"kubectl {' '.join(arguments)}: no answer within {TIMEOUT_S} s") from None
-        if done.returncode:
-            raise WorkloadError(f"kubectl {' '.join(arguments)}: {failure(done.stderr)}")
-        return done.stdout
+        """Return what a kubectl with these arguments prints; what is not UTF-8 is replaced.
+
+        WorkloadError with its last line if it fails, and if it prints more than LARGEST bytes.
+        """
+        name = f"kubectl {' '.join(arguments)}"
+        with (
+            tempfile.TemporaryFile() as complaints,
+            subprocess.Popen(self.command(*arguments), stdout=subprocess.PIPE, stderr=complaints) as process,
+        ):
+            assert process.stdout is not None
+            late = threading.Timer(TIMEOUT_S, process.kill)
+            late.start()
+            try:
+                found = process.stdout.read(LARGEST + 1)
+                if len(found) > LARGEST:
+                    raise WorkloadError(f"{name}: it answers with more than {LARGEST // 2**20} MiB")
+                process.wait()
+                if not late.is_alive():
+                    raise WorkloadError(f"{name}: no answer within {TIMEOUT_S} s")
+            finally:
+                late.cancel()
+                process.kill()
+            complaints.seek(0)
+            if process.returncode:
+                raise WorkloadError(f"{name}: {failure(complaints.read(LARGEST_ERROR).decode(errors='replace'))}")
+        return found.decode("utf-8", "replace")
 
     def get(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
-        """Return the objects of a kind, or those that further arguments of `kubectl get` select."""
-        found: dict[str, Any] = json.loads(self.run("get", kind, *arguments, "--output=json"))
-        items: list[dict[str, Any]] = found["items"] if found.get("kind") == "List" else [found]
+        """Return the objects of a kind, or those that further arguments of `kubectl get` select.
+
+        Their fields are as the API server has them: of any type, as a custom resource may have them.
+        """
+        try:
+            found = untrusted.read(self.run("get", kind, *arguments, "--output=json"))
+        except ValueError as error:
+            raise WorkloadError(f"kubectl get {kind}: the answer is not JSON: {error}") from None
+        listed = isinstance(found, dict) and found.get("kind") == "List"
+        items = found.get("items") if listed else [found]
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise WorkloadError(f"kubectl get {kind}: the answer has something else than objects")
         return items
 
 

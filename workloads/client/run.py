@@ -30,8 +30,8 @@ from workloads.nccl.evidence.raw_log import LogFolder
 from workloads.options import JobOptions
 from workloads.results import Event, new_id, parse
 from workloads.run.view import DEFAULT_LINES, LineOptions, RunView
+from workloads.untrusted import MALFORMED
 
-UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what malformed data raises
 JOBS_RESULT = "what the job reported"
 REASON_LINES = 15  # that are shown of Ray's reason for a job without a process, such as pip's output
 JOB_ENVIRONMENT = {
@@ -235,7 +235,7 @@ def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, 
         present(result, kind.show, result.model_dump(mode="json", by_alias=True), json_file, stderr=kind.stderr)
         for line in kind.write(result, out) if out is not None else ():
             print(line, file=sys.stderr)
-    except UNREADABLE as error:
+    except MALFORMED as error:
         says = f"the result of job {ended.job.id} contradicts itself ({type(error).__name__}: {last_line(error)})"
         raise WorkloadError(f"{says}: see its log by `rdma-ray logs {ended.job.id}`") from None
     return int(result.exit_code)
@@ -260,7 +260,7 @@ def reader(
             results.append(event["result"])
             return
         # Anything on the cluster may write to the log: an event that lacks what its view shows is a line of text.
-        with suppress(*UNREADABLE):
+        with suppress(*MALFORMED):
             if event is not None and event["kind"] != "result":
                 if listener is not None:
                     listener(event)

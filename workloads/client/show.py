@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from typing import Any
 
@@ -13,9 +11,10 @@ from workloads.client.run import attend, conclude, kind_of
 from workloads.client.view import write_json
 from workloads.run.view import LineOptions, RunView, output_of
 
-OWN = ("monitor", "doctor", "pip")
-"""Kinds of jobs that `top`, `doctor` and `run --pip` start."""
-BROKEN_PIPE = 141  # as shells report SIGPIPE
+STOP = "stop"
+OWN = ("monitor", "doctor", "pip", STOP)
+"""Kinds of jobs that `top`, `doctor`, `run --pip` and `stop` start."""
+LONGEST_TEXT = 1_000  # characters of a kind or a name
 
 
 def rows_of(api: Api) -> list[dict[str, Any]]:
@@ -27,8 +26,8 @@ def row_of(job: Job) -> dict[str, Any]:
     """Return {id, kind, name, status, exit_code, started, seconds} of a job. Times in seconds."""
     return {
         "id": job.id,
-        "kind": str(job.metadata.get("workload", "other")),
-        "name": str(job.metadata.get("name", "")),
+        "kind": job.metadata.get("workload", "other")[:LONGEST_TEXT],
+        "name": job.metadata.get("name", "")[:LONGEST_TEXT],
         "status": job.status,
         "exit_code": job.exit_code,
         "started": job.started,
@@ -48,14 +47,7 @@ def show_run(stack: Connection, job: Job, lines: LineOptions, json_file: str | N
         history = stack.api.logs(job).count("\n")
         if history:
             view.hold(tail)
-    try:
-        ended = attend(
-            stack.api, job.id, view, stop_on_interrupt=False, has_result=kind.read is not None, history=history
-        )
-    except BrokenPipeError:
-        # Python flushes stdout at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    ended = attend(stack.api, job.id, view, stop_on_interrupt=False, has_result=kind.read is not None, history=history)
     if kind.read is None and json_file:
         found = {"schema": "rdma-ray/job/1", "cluster": stack.outputs.ray.cluster, **row_of(ended.job)}
         write_json(found | {"exit_code": ended.code}, json_file)

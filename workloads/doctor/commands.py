@@ -14,11 +14,12 @@ from workloads.client.connection import Connection
 from workloads.client.stack import PROJECT, name_of
 from workloads.client.view import present, say
 from workloads.doctor.bundle import bundle_of, report
-from workloads.doctor.diagnosis import Diagnosis, diagnose
+from workloads.doctor.diagnosis import SHOWN, Diagnosis, diagnose
 from workloads.doctor.state import Collector
 from workloads.exits import WorkloadError
 from workloads.options import Flat, ResultOptions, StackOptions, option
 from workloads.results import write_file
+from workloads.untrusted import file_name
 
 
 def doctor(*, options: Flat[ResultOptions] = ResultOptions()) -> int:
@@ -34,6 +35,7 @@ def doctor(*, options: Flat[ResultOptions] = ResultOptions()) -> int:
     found = diagnose(state)
     _progress("")
     present(found, _show, found.model_dump(mode="json", by_alias=True), options.json_file)
+    _left_out(state.cut)
     return found.exit_code
 
 
@@ -62,12 +64,14 @@ def inspect(
         found = diagnose(state)
         _progress("reading logs")
         bundle = bundle_of(stack, collector, state, found, stack_file(options))
-    name = f"rdma-ray-inspect-{state.outputs.ray.cluster}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(state.time))}"
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(state.time))
+    name = f"rdma-ray-inspect-{file_name(state.outputs.ray.cluster)}-{moment}"
     path = out or Path(f"{name}.tar.gz")
     write_file(path, bundle.packed(name, state.time), mode=0o600)
     _progress("")
     counts = f"findings: {len(found.findings)}, files: {len(bundle.files)}"
     print(printable(f"{path}: {counts}; README.txt in it is the summary"), file=sys.stderr)
+    _left_out(state.cut | bundle.cut)
     print(path)
 
 
@@ -84,6 +88,14 @@ def _show(found: Diagnosis, console: Console) -> None:
     for reason in dict.fromkeys(found.skipped.values()):
         names = ", ".join(name for name, its in found.skipped.items() if its == reason)
         print(printable(f"not checked: {names}: {reason}"), file=sys.stderr)
+
+
+def _left_out(cut: dict[str, str]) -> None:
+    """Say in one line what is larger than this command reads."""
+    if cut:
+        parts = [f"{part}: {text}" for part, text in cut.items()]
+        more = f"; {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
+        print(printable(f"not all was read: {'; '.join(parts[:SHOWN])}{more}".replace("\n", " ")), file=sys.stderr)
 
 
 def _progress(line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import ClassVar
 
 from pydantic import ConfigDict
@@ -22,6 +23,8 @@ CHECKS = tuple(
 )
 """All checks: causes come before what follows from them."""
 SHOWN = 4  # places of a finding
+CAUSES, LONGEST = 100, 2_000
+"""Findings of one check, and characters of a text in one: most of them come from the cluster."""
 
 
 class Finding(Part):
@@ -73,10 +76,16 @@ def diagnose(state: State, checks: Iterable[Check] = CHECKS) -> Diagnosis:
             try:
                 found = list(_findings(one, state))
             except UNREADABLE as error:
-                skipped[one.name] = f"the state is not as expected ({type(error).__name__}: {last_line(error)})"
+                skipped[one.name] = (
+                    f"the state is not as expected ({type(error).__name__}: {last_line(error)[:LONGEST]})"
+                )
                 continue
             findings += found
-            passed += [] if found else [one.name]
+            cut = next((f"{part}: {state.cut[part]}" for part in one.needs if part in state.cut), None)
+            if not found and cut is not None:
+                skipped[one.name] = cut  # what was left out may have a problem
+            elif not found:
+                passed.append(one.name)
     code = Exit.BELOW if findings else Exit.ERROR if skipped else Exit.OK
     findings.sort(key=lambda finding: finding.severity)
     return Diagnosis(
@@ -96,9 +105,16 @@ def _findings(one: Check, state: State) -> Iterator[Finding]:
     alike: dict[tuple[str, str, Severity], list[Problem]] = {}
     for problem in one(state):
         alike.setdefault((problem.cause, problem.cure or one.cure, problem.severity), []).append(problem)
-    for (cause, cure, severity), problems in alike.items():
+    if len(alike) > CAUSES:
+        more = f"{len(alike) - CAUSES} more causes"
+        yield Finding(
+            check=one.name, severity="error", where=more, cause="they were left out", cure=one.cure, evidence=""
+        )
+    for (cause, cure, severity), problems in islice(alike.items(), CAUSES):
         places = [problem.where for problem in problems]
         more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
         where = ", ".join(places[:SHOWN]) + more
         evidence = "; ".join(dict.fromkeys(problem.evidence for problem in problems[:SHOWN]))
-        yield Finding(check=one.name, severity=severity, where=where, cause=cause, cure=cure, evidence=evidence)
+        texts = {"where": where, "cause": cause, "cure": cure, "evidence": evidence}
+        short = {name: text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for name, text in texts.items()}
+        yield Finding(check=one.name, severity=severity, **short)

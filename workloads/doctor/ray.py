@@ -28,7 +28,11 @@ DISK_FULL = 95
 
 def jobs_of(state: State) -> list[Json]:
     """Return the jobs of users, without the probes of this command."""
-    return [job for job in state.ray.get("jobs") or [] if (job.get("metadata") or {}).get("workload") != WORKLOAD]
+    return [
+        job
+        for job in state.ray.get("jobs") or []
+        if not isinstance(its := job.get("metadata"), dict) or its.get("workload") != WORKLOAD
+    ]
 
 
 def alive(state: State) -> list[Json]:

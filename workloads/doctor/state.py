@@ -7,6 +7,7 @@ with the reason: `unknown` after a failure, `absent` where the stack has no such
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -26,11 +27,13 @@ from workloads.client.connection import Connection
 from workloads.client.kubectl import Kubectl
 from workloads.client.run import python_of, submit_driver
 from workloads.client.stack import KINDS
+from workloads.doctor.kept import Kept, metadata
 from workloads.doctor.probe import KIND, Probe
-from workloads.doctor.redaction import Redactor
+from workloads.doctor.redaction import MOST_LEARNED, Redactor
 from workloads.exits import WorkloadError
 from workloads.results import Part, new_id, parse
 from workloads.secrecy import REDACTED
+from workloads.untrusted import MALFORMED
 
 Json = dict[str, Any]
 SYSTEM = "kube-system"
@@ -42,17 +45,11 @@ PROBE_S = 180
 """Seconds after which the probe's job counts as failed: it starts a process on every node."""
 POLL_S = 0.5
 LONGEST_REASON = 500  # characters
-UNREADABLE = (
-    WorkloadError,
-    OSError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    TypeError,
-    ArithmeticError,
-    yaml.YAMLError,
-)
+_OWN_ID = re.compile(rf"{WORKLOAD}-[0-9]{{8}}-[0-9]{{6}}-[0-9a-f]{{6}}")
+UNREADABLE = (WorkloadError, OSError, yaml.YAMLError, *MALFORMED)
 """What reading an unexpected answer or object raises."""
+OLD_PROBES = 20
+"""Records of probes that one command deletes."""
 PARALLEL = 6  # kubectl processes at a time
 
 # Kinds in Ray's namespace, with the API group where several have the name.
@@ -110,6 +107,7 @@ class State(Part):
         probes: What each Ray node has.
         unknown: Part to the reason why it could not be read: `pods`, `ray`, `ray jobs`, `probes`, `probe of 10.0.0.7`.
         absent: Part to the reason why this stack has no such part.
+        cut: Part to what was left out of it, because it is larger than a state keeps.
     """
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
@@ -124,6 +122,7 @@ class State(Part):
     probes: list[Probe] = Field(default_factory=list)
     unknown: dict[str, str] = Field(default_factory=dict)
     absent: dict[str, str] = Field(default_factory=dict)
+    cut: dict[str, str] = Field(default_factory=dict)
 
     def objects(self, section: str) -> list[Json]:
         """Return the objects of a section; empty if it was not read."""
@@ -156,6 +155,7 @@ class Collector:
         self.probes: list[Probe] = []
         self.unknown: dict[str, str] = {}
         self.absent: dict[str, str] = {}
+        self.kept = Kept()
 
     def collect(self) -> State:
         """Return the state of the stack now. It takes about ten seconds, most of them for the probe."""
@@ -163,6 +163,8 @@ class Collector:
         self._ray()
         for raw in (self.kubernetes, self.ray):
             self.redactor.learn(raw)
+        if len(self.redactor.learned) >= MOST_LEARNED:
+            self.kept.cut["secrets"] = f"more than {MOST_LEARNED}: a text may show those of other objects"
         masked = SecretStr(REDACTED)
         tokens = {"token": masked} | ({"serve_token": masked} if self.outputs.ray.serve_token else {})
         ray = self.outputs.ray.model_copy(update=tokens)
@@ -176,6 +178,7 @@ class Collector:
             probes=sorted(self.probes, key=lambda probe: probe.ip),
             unknown={part: self.redactor.text(reason) for part, reason in self.unknown.items()},
             absent=self.absent,
+            cut=self.kept.cut,
         )
 
     def _kubernetes(self) -> None:
@@ -199,15 +202,19 @@ class Collector:
             "operators": _get(kubectl, "deployments.apps", "--all-namespaces"),
             "secrets": lambda: [{"name": line} for line in kubectl.run("get", "secrets", "--output=name").split()],
         }
+
+        def kept(section: str) -> list[Json]:
+            return self.kept.objects(section, [trimmed(each) for each in reads[section]()])
+
         with ThreadPoolExecutor(PARALLEL) as pool:
-            for section, done in {section: pool.submit(read) for section, read in reads.items()}.items():
+            for section, done in {section: pool.submit(kept, section) for section in reads}.items():
                 with reading(self.unknown, section):
-                    self.kubernetes[section] = [trimmed(each) for each in done.result()]
+                    self.kubernetes[section] = done.result()
         for section in [section for section, reason in self.unknown.items() if NOT_SERVED in reason]:
             self.absent[section] = self.unknown.pop(section)
         if "operators" in self.kubernetes:
             own = self.kubernetes["operators"]
-            self.kubernetes["operators"] = [each for each in own if each["metadata"]["namespace"] in OPERATORS]
+            self.kubernetes["operators"] = [each for each in own if metadata(each).get("namespace") in OPERATORS]
 
     def _ray(self) -> None:
         self.report("reading Ray")
@@ -216,13 +223,13 @@ class Collector:
             return
         try:
             api = self.stack.api
-            self.ray["version"] = api.call(RAY_PATHS["version"])
+            self.ray["version"] = self.kept.ray("version", api.call(RAY_PATHS["version"]))
         except WorkloadError as error:
             self.unknown |= dict.fromkeys(("ray", "probes"), " ".join(str(error).split()))
             return
         for part, path in RAY_PATHS.items():
             with reading(self.unknown, f"ray {part}"):
-                self.ray[part] = _result(api.call(path))
+                self.ray[part] = self.kept.ray(part, _result(api.call(path)))
         with reading(self.unknown, "ray any token"):
             self.ray["any token"] = accepts_any_token(api)
         if self.outputs.ray.mode in KINDS:
@@ -249,9 +256,9 @@ class Collector:
 
     def _probe(self, api: Api) -> None:
         # Ray's monitor of a job records one that is deleted as soon as it ends as failed (job_manager.py, Ray 2.60).
-        for job in api.jobs():
-            if job.metadata.get("workload") == WORKLOAD and job.ended and time.time() - job.ended > PROBE_S:
-                api.call(f"/api/jobs/{job.id}", method="DELETE")
+        old = [job for job in api.jobs() if _OWN_ID.fullmatch(job.id) and job.metadata.get("workload") == WORKLOAD]
+        for job in [job for job in old if job.ended and time.time() - job.ended > PROBE_S][:OLD_PROBES]:
+            api.forget(job.id)
         job_id = new_id(WORKLOAD)
         command = shlex.join([python_of(self.outputs), "-m", "workloads.doctor.probe"])
         submit_driver(api, job_id, command, {"workload": WORKLOAD})
@@ -261,16 +268,17 @@ class Collector:
                 if time.monotonic() > deadline:
                     raise WorkloadError(f"the probe's job {job_id} does not end within {PROBE_S} s")
                 time.sleep(POLL_S)
-            lines = api.logs(job).splitlines()
+            lines = api.end_of_log(job)[0].splitlines()
         finally:
             with suppress(WorkloadError):
                 api.stop(job_id)
         events = [event for event in map(parse, lines) if event is not None and event["kind"] == KIND]
-        for event in events:
-            if "probe" in event:
-                self.probes.append(Probe.model_validate(event["probe"]))
-            else:
-                self.unknown[f"probe of {event.get('ip')}"] = str(event.get("error"))
+        for event in self.kept.objects("probes", events):
+            probed = event.get("probe")
+            with reading(self.unknown, f"probe of {str(probed['node_id'] if probed else event.get('ip'))[:100]}"):
+                if not probed:
+                    raise WorkloadError(str(event.get("error")))
+                self.probes.append(Probe.model_validate(probed))
         if not events:
             reason = " … ".join(dict.fromkeys([*job.message.strip().splitlines()[:1], *lines[-1:]]))
             raise WorkloadError(f"the probe's job ended as {job.status} without a node's probe: {reason}")
@@ -328,13 +336,16 @@ def trimmed(body: Json) -> Json:
 
 def labels(body: Json) -> dict[str, str]:
     """Return an object's labels."""
-    return body["metadata"].get("labels") or {}
+    found = metadata(body).get("labels")
+    return found if isinstance(found, dict) else {}
 
 
 def condition(body: Json, type_: str) -> Json:
     """Return a condition of an object's status, or {}."""
-    found = (body.get("status") or {}).get("conditions") or []
-    return next((each for each in found if each.get("type") == type_), {})
+    status = body.get("status")
+    found = status.get("conditions") if isinstance(status, dict) else None
+    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return next((each for each in listed if each.get("type") == type_), {})
 
 
 def is_true(body: Json, type_: str) -> bool:

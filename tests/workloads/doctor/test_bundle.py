@@ -5,7 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
+import subprocess
 import tarfile
+import time
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +18,15 @@ import pytest
 from pydantic import SecretStr
 
 from infra.outputs import Outputs
+from tests.hostile import bounded_memory
 from tests.workloads.doctor import states
 from tests.workloads.stack_outputs import GKE
 from workloads.client.api import Api, Job
 from workloads.doctor import commands
-from workloads.doctor.bundle import bundle_of
+from workloads.doctor.bundle import SIZE, Bundle, bundle_of
 from workloads.doctor.diagnosis import diagnose
-from workloads.doctor.state import RAY_PATHS, Collector
+from workloads.doctor.kept import STATE_BYTES
+from workloads.doctor.state import RAY_PATHS, Collector, dumped
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence.raw_log import pack
 from workloads.options import ResultOptions, StackOptions
@@ -88,9 +95,9 @@ class FakeApi(Api):
         }
         return next(answers[part] for part, its in RAY_PATHS.items() if its == path)
 
-    def logs(self, _job: str | Job) -> str:
+    def end_of_log(self, _job: str | Job) -> tuple[str, bool]:
         packed = pack(f"NCCL INFO NET/gIB token={SECRETS['nccl']} {SECRETS['ray']}", 9, 0).to_event(3, "gpu-1")
-        return f"{KEY_END}{LOG}{MARK}{json.dumps({'kind': 'nccl-log'} | packed)}\n"
+        return f"{KEY_END}{LOG}{MARK}{json.dumps({'kind': 'nccl-log'} | packed)}\n", True
 
 
 class FakeKubectl:
@@ -225,3 +232,133 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
     monkeypatch.setattr(commands, "Connection", None)
     with pytest.raises(WorkloadError, match=why):
         commands.inspect(out=Path(out))
+
+
+class HostileApi(FakeApi):
+    """The newest jobs are another user's, who chose their IDs and wrote their logs."""
+
+    ids: tuple[str, ...] = ()
+    log = ""
+
+    def call(self, path: str, *_: object, **__: object) -> Any:
+        found = super().call(path)
+        if path != RAY_PATHS["jobs"]:
+            return found
+        return [found[0] | {"submission_id": name, "start_time": 10**12 + at} for at, name in enumerate(self.ids)]
+
+    def end_of_log(self, _job: str | Job) -> tuple[str, bool]:
+        return self.log, True
+
+
+def hostile(ids: Sequence[str], log: str) -> FakeConnection:
+    stack = FakeConnection()
+    stack.api = HostileApi("http://127.0.0.1:1", SecretStr(SECRETS["ray"]), "a3u")
+    stack.api.ids, stack.api.log = tuple(ids), log
+    return stack
+
+
+def inspected(stack: FakeConnection, file: Path) -> Bundle:
+    """The bundle of a stack, which is in `file`, too."""
+    collector = Collector(stack)  # type: ignore[arg-type]
+    state = collector.collect()
+    found = bundle_of(stack, collector, state, diagnose(state), None)  # type: ignore[arg-type]
+    file.write_bytes(found.packed("folder", state.time))
+    return found
+
+
+IDS = (
+    "../../../../tmp/was-here",
+    "/tmp/was-here",
+    "..",
+    "a/../../b",
+    "CON",
+    "nul.txt",
+    "-rf",
+    "a\nb",
+    "\x1b[31m",
+    "x" * 5000,
+)
+
+
+@pytest.mark.parametrize("tool", ["tarfile", "careless", "tar", "bsdtar"])
+def test_no_id_leaves_the_folder_of_the_bundle(tmp_path: Path, tool: str) -> None:
+    event = {
+        "kind": "nccl-log",
+        "host": "..",
+        "size": 9,
+        "left_out": 0,
+        "data": pack("x", 1, 0).to_event(0, "")["data"],
+    }
+    ranks = "".join(f"{MARK}{json.dumps(event | {'rank': rank})}\n" for rank in (0, -1, 10**20, "../../x", None, True))
+    found = inspected(hostile(IDS, ranks), file := tmp_path / "b.tar.gz")
+    assert len([name for name in found.files if name.startswith("jobs/")]) == len(IDS)
+    assert {name.rpartition("/")[2] for name in found.files if "/rank-" in name} == {"rank-000.log"}
+    home = tmp_path / "a" / "b" / "c"
+    home.mkdir(parents=True)
+    if tool in ("tarfile", "careless"):
+        with tarfile.open(file) as archive:
+            assert all(member.isreg() for member in archive)
+            archive.extractall(home, filter="data" if tool == "tarfile" else "fully_trusted")
+    elif shutil.which(tool) is None:
+        pytest.skip(f"there is no {tool}")
+    else:
+        subprocess.run([tool, "-xPf", file, "-C", home], check=True)
+    assert [each.name for each in home.iterdir()] == ["folder"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b.tar.gz"]
+    assert not Path("/tmp/was-here").exists()
+
+
+def bombs(ranks: int) -> str:
+    data = base64.b64encode(zlib.compress(b"NCCL INFO x\n" * (2**24 // 12), 9)).decode()
+    lines = [f"{MARK}{json.dumps({'kind': 'nccl-log', 'rank': rank, 'data': data})}" for rank in range(ranks)]
+    return "\n".join(lines)
+
+
+LOGS = {
+    "bombs": lambda: bombs(500),
+    "long lines": lambda: "\n".join(["y" * 2**20] * 16),
+    "many lines": lambda: "\n" * 2**24,
+    "lines that look like secrets": lambda: "\n".join(["TOKEN= "] * (2**24 // 7)),
+}
+
+
+@pytest.mark.parametrize("kind", LOGS)
+def test_a_bundle_of_hostile_jobs_is_bounded(tmp_path: Path, kind: str) -> None:
+    stack = hostile([f"job-{number}" for number in range(30)], LOGS[kind]())
+    began = time.monotonic()
+    with bounded_memory(800):
+        found = inspected(stack, tmp_path / "b.tar.gz")
+    assert time.monotonic() - began < 60
+    assert sum(map(len, found.files.values())) < SIZE
+    assert (tmp_path / "b.tar.gz").stat().st_size < 2**26
+    log = found.files["jobs/job-29.log"].decode()
+    assert ("lines before these were left out" in log) == (kind in ("many lines", "lines that look like secrets"))
+    assert ("more characters" in log) == (kind == "long lines")
+    assert ("nccl/job-29: logs of more than 64 ranks" in found.files["not-read.txt"].decode()) == (kind == "bombs")
+
+
+def test_state_of_a_hostile_cluster_is_bounded_and_says_what_it_lacks() -> None:
+    class Many(FakeApi):
+        def call(self, path: str, *_: object, **__: object) -> Any:
+            found = super().call(path)
+            if path == RAY_PATHS["jobs"]:
+                big = {"runtime_env": {"env_vars": {f"TOKEN_{at}": f"secret-{at}-{'v' * 40}" for at in range(300)}}}
+                ended = [found[0] | big | {"submission_id": f"job-{at}", "start_time": at} for at in range(3000)]
+                return [*ended, found[0] | {"submission_id": "runs", "status": "RUNNING"}]
+            if path == RAY_PATHS["actors"]:
+                return [{"name": "x" * 10_000, "state": "ALIVE"}] * 10_000
+            return found
+
+    stack = FakeConnection()
+    stack.api = Many("http://127.0.0.1:1", SecretStr(SECRETS["ray"]), "a3u")
+    began = time.monotonic()
+    collector = Collector(stack)  # type: ignore[arg-type]
+    state = collector.collect()
+    found = diagnose(state)
+    assert time.monotonic() - began < 60
+    assert len(json.dumps(dumped(state), indent=1)) < STATE_BYTES
+    assert state.ray["jobs"][0]["submission_id"] == "runs"
+    assert state.cut["ended jobs"] == "the newest 1000 of 3000 were kept"
+    assert "of 10000 were kept" in state.cut["ray actors"]
+    # What was left out may have a problem: that is no pass.
+    assert {"idle-gpus", "stale-cluster"} <= {*found.skipped} | {finding.check for finding in found.findings}

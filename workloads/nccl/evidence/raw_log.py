@@ -7,7 +7,6 @@ ranks together ALL_PACKED.
 from __future__ import annotations
 
 import base64
-import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
