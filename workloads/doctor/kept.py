@@ -12,7 +12,7 @@ STATE_BYTES = 24 * 2**20
 """Size as JSON: 128 nodes of 8 GPUs have about 10 MiB."""
 OBJECTS, SECTION_BYTES = 5_000, 8 * 2**20
 """Limits of a section of Kubernetes."""
-LISTED, RAY_BYTES = 10_000, 4 * 2**20
+LISTED, RAY_BYTES = 10_000, 2 * 2**20
 """Limits of a part of Ray's state: a lower one, because whoever submits a job writes there."""
 ENDED, ENDED_JOBS = ("SUCCEEDED", "FAILED", "STOPPED"), 1_000
 """Jobs of these states, of which only the newest are kept. Ray remembers all."""
