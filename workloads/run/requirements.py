@@ -72,14 +72,17 @@ def _lines(file: Path) -> Iterator[str]:
     if len(data) > LARGEST_FILE:
         raise WorkloadError(f"--requirements {file}: more than {LARGEST_FILE // 2**20} MiB")
     try:
-        text = data.decode("utf-8-sig").replace("\\\n", " ")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise WorkloadError(f"--requirements {file}: not UTF-8 at byte {error.start}") from None
-    for line in text.splitlines():
-        line = re.sub(r"(^|\s)#.*", "", line).strip()
-        option = f"--requirements {file}: {line}"
+    following = 1
+    for line in re.split(r"(?<!\\)\n", text):  # a backslash continues a line
+        number, following = following, following + 1 + line.count("\n")
+        line = re.sub(r"(^|\s)#.*", "", line.replace("\\\n", " ")).strip()
+        # Without the line itself: in a repository that somebody else wrote, the file may be a link to a secret.
+        option = f"--requirements {file}: line {number}"
         if line.startswith("-"):
-            if not line.startswith(_OPTIONS):
+            if {word.partition("=")[0] for word in line.split() if word.startswith("-")} - {*_OPTIONS}:
                 raise WorkloadError(f"{option}: only packages and their indexes reach the nodes: write packages here")
             yield _without_credentials(option, line)
         elif line:
@@ -113,7 +116,7 @@ def _requirement(option: str, text: str) -> str:
 def _without_credentials(option: str, text: str) -> str:
     if re.search(r"://[^/\s]*@", text):
         raise WorkloadError(
-            f"{option.partition('://')[0]}://…: whoever sees the job sees the password in this address: set the index"
-            " in the image (PIP_EXTRA_INDEX_URL)"
+            f"{option.partition('://')[0]}: whoever sees the job sees the password in this address: set the index in the"
+            " image (PIP_EXTRA_INDEX_URL)"
         )
     return text

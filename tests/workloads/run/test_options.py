@@ -193,6 +193,9 @@ def test_requirements_reach_the_nodes_as_given(tmp_path: Path) -> None:
         ("torch @ https://host/torch.whl", "the image provides torch"),
         ("-r other.txt", "only packages and their indexes"),
         ("-e .", "only packages and their indexes"),
+        ("--prefix /s3cret", "only packages and their indexes"),
+        ("--pre --config-settings s3cret", "only packages and their indexes"),
+        ("machine s3cret.example login me", "write a package"),  # a link to ~/.netrc
         ("./x.whl", "goes into the working directory"),
         ("a b", "write a package"),
         ("a==1 --hash=sha256:00", "hash"),
@@ -202,10 +205,12 @@ def test_requirements_reach_the_nodes_as_given(tmp_path: Path) -> None:
 )
 def test_requirements_that_do_not_work_on_a_cluster_are_refused(tmp_path: Path, line: str, says: str) -> None:
     file = tmp_path / "requirements.txt"
-    file.write_text(line)
+    file.write_text(f"einops \\\n  ==0.8\n{line}\n")
     with pytest.raises(WorkloadError, match=says) as caught:
         requirements.read((), file)
+    assert str(caught.value).startswith(f"--requirements {file}: line 3: ")
     assert "pass@" not in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
 def wheel(folder: Path, name: str, needs: str) -> None:
