@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 
 REDACTED = "***"
@@ -337,6 +338,21 @@ def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
 def sounds_secret(variable: str) -> bool:
     """Return whether an environment variable of this name may hold a secret."""
     return _SECRET_VARIABLE.search(variable) is not None
+
+
+_OPTION = re.compile(r"--?[\w.-]+")
+_NAMING = ("--secret", "--secrets")
+"""Options of this project whose value is a name."""
+
+
+def is_secret_option(word: object) -> bool:
+    """Return whether a word of a command is an option whose value, the next word, is secret."""
+    return isinstance(word, str) and bool(_OPTION.fullmatch(word)) and word not in _NAMING and sounds_secret(word)
+
+
+def command_without_secrets(words: Sequence[str]) -> list[str]:
+    """Return the words of a command without what looks like a secret."""
+    return [REDACTED if is_secret_option(before) else redacted(word) for before, word in pairwise(["", *words])]
 
 
 def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.secrecy import Masker, redacted
+from workloads.secrecy import Masker, command_without_secrets, redacted
 
 CORPUS = sorted(
     file
@@ -139,6 +139,15 @@ def test_what_is_no_secret_stays(text: str) -> None:
 def test_redaction_of_redacted_text_changes_nothing() -> None:
     text = redacted("".join(f"TOKEN_{name}={form}, x\n" for name, form in FORMS.items()) + 'x={"password": "a b c"}\n')
     assert redacted(text) == text
+
+
+def test_a_recorded_command_has_no_secret() -> None:
+    """It is in results, on their pages and in rendered manifests."""
+    words = ["run", "--secret", "HF_TOKEN", "--", "x", "--api-key", "plain", "--token=plain"]
+    words += ["https://user:plain@host/", "--lr", "1"]
+    found = command_without_secrets(words)
+    assert "plain" not in " ".join(found)
+    assert [*found[:6], *found[-2:]] == [*words[:6], "--lr", "1"]
 
 
 @pytest.mark.parametrize(

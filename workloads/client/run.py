@@ -30,6 +30,7 @@ from workloads.nccl.evidence.raw_log import LogFolder
 from workloads.options import JobOptions
 from workloads.results import Event, new_id, parse
 from workloads.run.view import DEFAULT_LINES, LineOptions, RunView
+from workloads.secrecy import command_without_secrets
 from workloads.untrusted import MALFORMED
 
 JOBS_RESULT = "what the job reported"
@@ -228,7 +229,7 @@ def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, 
     origin = {
         "job": ended.job.id,
         "cluster": outputs.ray.cluster,
-        "command": ["rdma-ray", *map(printable, sys.argv[1:])],
+        "command": ["rdma-ray", *map(printable, command_without_secrets(sys.argv[1:]))],
     }
     try:
         result = kind.read(ended.result | origin, outputs.machine)

@@ -31,13 +31,21 @@ from detect_secrets.plugins.stripe import StripeDetector
 from detect_secrets.plugins.twilio import TwilioKeyDetector
 
 from infra.outputs import Outputs
-from workloads.secrecy import REDACTED, SHORTEST_VALUE, Masker, known_secrets, redacted, sounds_secret, without
+from workloads.secrecy import (
+    REDACTED,
+    SHORTEST_VALUE,
+    Masker,
+    is_secret_option,
+    known_secrets,
+    redacted,
+    sounds_secret,
+    without,
+)
 
 VARIABLES = ("env_vars", "environment")
 """Fields that map names of variables to values: Ray's runtime_env, and the options of this package's jobs."""
 OMITTED_FIELDS = ("managedFields", "kubectl.kubernetes.io/last-applied-configuration")
 """Fields that repeat an object or say who wrote it."""
-_FLAG = re.compile(r"--?[\w.-]+")
 _SECRET_FIELD = re.compile(
     r"(?i)(?:token|secret|passw(?:or)?d|passphrase|credentials?|authorization|cookie|(?:key|certificate)[_-]?data"
     r"|(?:private|api)[_-]?key|^auth)$"
@@ -142,7 +150,7 @@ class Redactor:
             return self.text(value)
         if isinstance(value, list):
             return [
-                REDACTED if at and _is_flag(value[at - 1]) and isinstance(each, str) else self.value(each)
+                REDACTED if at and is_secret_option(value[at - 1]) and isinstance(each, str) else self.value(each)
                 for at, each in enumerate(value)
             ]
         if not isinstance(value, dict):
@@ -204,7 +212,7 @@ def _named(value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, list):
         for at, each in enumerate(value):
             if isinstance(each, str):
-                yield "token" if at and _is_flag(value[at - 1]) else "", each
+                yield "token" if at and is_secret_option(value[at - 1]) else "", each
             yield from _named(each)
     elif isinstance(value, dict):
         if isinstance(value.get("name"), str) and isinstance(value.get("value"), str):
@@ -230,8 +238,3 @@ def _is_secret(name: str) -> bool:
 
 def _hides(name: str, value: Any) -> bool:
     return isinstance(value, str) and _SECRET_FIELD.search(name) is not None
-
-
-def _is_flag(word: Any) -> bool:
-    """Return whether a word of a command is a flag whose value, the next word, is secret."""
-    return isinstance(word, str) and _FLAG.fullmatch(word) is not None and sounds_secret(word)

@@ -26,6 +26,7 @@ from workloads.client.stack import PROJECT, name_of
 from workloads.exits import WorkloadError
 from workloads.options import Flat, Stack, option
 from workloads.render.request import Request
+from workloads.secrecy import command_without_secrets
 from workloads.slurm.head import fabric, outputs
 from workloads.slurm.options import SlurmOptions
 from workloads.slurm.script import completed, script
@@ -146,7 +147,7 @@ def _print(mode: Literal["job", "indexed-job"], command: tuple[str, ...], option
     objects = manifests(mode, request, options)
     job = objects[-1]
     name, kind = job["metadata"]["name"], job["kind"].lower()
-    line = printable(shlex.join(["rdma-ray", *sys.argv[1:]])).replace("\n", "\\n")
+    line = printable(shlex.join(["rdma-ray", *command_without_secrets(sys.argv[1:])])).replace("\n", "\\n")
     sys.stdout.write(f"# {line}\n{as_yaml(objects)}")
     kubectl = f"kubectl -n {NAMESPACE}"
     steps = ["# Next:"]
