@@ -120,7 +120,7 @@ def entry_environment(described: Mapping[str, Any], gcs: str, place: Path) -> di
     """Return the variables of the command on the first node: the cluster, without its token, and `rdma-ray`."""
     program = place / "bin" / "rdma-ray"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m workloads.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m workloads.cli "$@"\n')
     program.chmod(0o700)
     without_token = {**described, "ray": {**described["ray"], "token": ""}}
     path = os.pathsep.join([str(program.parent), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])

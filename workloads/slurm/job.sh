@@ -59,7 +59,7 @@ scontrol --oneliner show node "$SLURM_JOB_NODELIST" |
 
 # Runs on each node: `node WORD …` starts Ray there, in a container if the step is in none.
 node() {
-    local code words=("$python" -u -m workloads.slurm.node "$folder" "$wait_s" "$machine" "$@")
+    local code words=("$python" -P -u -m workloads.slurm.node "$folder" "$wait_s" "$machine" "$@")
     # Slurm signals this shell as well, and kills what is left when it ends.
     trap : HUP INT TERM
     export PYTHONPATH=$package
