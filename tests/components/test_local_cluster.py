@@ -17,7 +17,8 @@ from infra.local import loopback, processes
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
-from tests.planted import ATTACKER, VICTIM, as_user, needs_root, shared_folder
+from tests.other_user import needs_root
+from tests.planted import ATTACKER, VICTIM, as_user, shared_folder
 
 WORKER = {
     "folder": "/tmp/rdma-ray-0/0",

@@ -116,7 +116,7 @@ def _requirement(option: str, text: str) -> str:
 def _without_credentials(option: str, text: str) -> str:
     if re.search(r"://[^/\s]*@", text):
         raise WorkloadError(
-            f"{option.partition('://')[0]}: whoever sees the job sees the password in this address: set the index in the"
-            " image (PIP_EXTRA_INDEX_URL)"
+            f"{option.partition('://')[0]}: whoever sees the job sees the password in this address: set the index in"
+            " the image (PIP_EXTRA_INDEX_URL)"
         )
     return text

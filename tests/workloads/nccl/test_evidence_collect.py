@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.planted import ATTACKER, VICTIM, as_user, needs_root, shared_folder
+from tests.other_user import needs_root
+from tests.planted import ATTACKER, VICTIM, as_user, shared_folder
 from tests.workloads.nccl.test_evidence_counters import MLX5, nic
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence import collect, raw_log

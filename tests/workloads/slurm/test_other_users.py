@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import bounded_memory, bounded_time
-from tests.planted import ATTACKER, VICTIM, as_user, needs_root, plant, shared_folder
+from tests.other_user import needs_root
+from tests.planted import ATTACKER, VICTIM, as_user, plant, shared_folder
 from tests.workloads.slurm.test_script import Place, place
 from workloads import temporary
 from workloads.slurm import commands, node
