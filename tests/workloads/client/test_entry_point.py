@@ -244,17 +244,17 @@ def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
 def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
     """On real Ray: the ranks of both nodes start in the folder, with the secret of the entry point, and save."""
     api, folder = Api.of(cluster.outputs), ROOT / "tests" / "workloads" / "launch" / "scripts"
-    code = "import os; print('secret', os.environ['HF_TOKEN'], flush=True); exec(open('user.py').read())"
+    code = "import os; t = os.environ['HF_TOKEN']; print(t[::-1], t, flush=True); exec(open('user.py').read())"
     request = shlex.join(["--nodes", "2", "--secret", "HF_TOKEN", "--all", "--working-dir", str(folder), "--json", "-"])
     command = f"{sys.executable} -m workloads.cli run {request} -- python -c {shlex.quote(code)} sleep"
-    variables = {"PYTHONPATH": str(ROOT), "RAY_JOB_STOP_WAIT_TIME_S": "45", "HF_TOKEN": "for ranks"}
+    variables = {"PYTHONPATH": str(ROOT), "RAY_JOB_STOP_WAIT_TIME_S": "45", "HF_TOKEN": "secret for ranks"}
     job_id = new_id("inside")
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, **variables})
     deadline = time.monotonic() + 60
     while (said := api.logs(job_id)).count("in attempt 0") < 2:
         assert time.monotonic() < deadline, said
         time.sleep(0.2)
-    assert said.count("secret for ranks") == 2
+    assert said.count(f"sknar rof terces {REDACTED}") == 2
     assert api.stop(job_id).status == "STOPPED"
     said = api.logs(job_id)
     assert said.count("saved a checkpoint") == 2
