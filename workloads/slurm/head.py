@@ -120,7 +120,12 @@ def entry_environment(described: Mapping[str, Any], gcs: str, place: Path) -> di
     """Return the variables of the command on the first node: the cluster, without its token, and `rdma-ray`."""
     program = place / "bin" / "rdma-ray"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m workloads.cli "$@"\n')
+    # With -P, Python does not find this package in the folder where the command stands.
+    package = shlex.quote(str(Path(__file__).resolve().parents[2]))
+    program.write_text(
+        f"#!/bin/sh\nPYTHONPATH={package}${{PYTHONPATH:+:$PYTHONPATH}} "
+        f'exec {shlex.quote(sys.executable)} -P -m workloads.cli "$@"\n'
+    )
     program.chmod(0o700)
     without_token = {**described, "ray": {**described["ray"], "token": ""}}
     path = os.pathsep.join([str(program.parent), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])

@@ -35,7 +35,7 @@ case $1 in image) exit "${ABSENT-0}" ;; run) exit "${CODE-0}" ;; esac
 """
 PYTHON = """
 printf '%s\\0' "$@" > "$DOUBLES/python-$SLURM_NODEID"
-[ ! -e "$4" ] || : > "$DOUBLES/folder-$SLURM_NODEID"
+[ ! -e "$5" ] || : > "$DOUBLES/folder-$SLURM_NODEID"
 [ -z "$WAITS" ] || { trap 'exit 143' TERM; sleep 60 & wait; }
 exit "${CODE-0}"
 """
@@ -153,8 +153,8 @@ def test_each_node_gets_the_command_as_it_was_written(place: Place, tmp_path: Pa
     assert (process.returncode, output) == (0, "")
     for node in "01":
         words = (tmp_path / f"python-{node}").read_text().split("\0")[:-1]
-        assert words[:3] == ["-u", "-m", "workloads.slurm.node"]
-        assert words[3:] == [str(tmp_path / "sto rage" / "job-7"), "600", "p5.48xlarge", *ODD]
+        assert words[:4] == ["-P", "-u", "-m", "workloads.slurm.node"]
+        assert words[4:] == [str(tmp_path / "sto rage" / "job-7"), "600", "p5.48xlarge", *ODD]
     assert not [*(tmp_path / "sto rage").iterdir()], "the job's folder goes with the job"
 
 
@@ -202,7 +202,7 @@ def test_archive_is_loaded_where_it_is_absent(place: Place, tmp_path: Path, engi
             assert flag in call
         gpus = ['--gpus=\\"device=2\\,5\\"'] if engine == "docker" else [f"--device=nvidia.com/gpu={n}" for n in (2, 5)]
         assert all(flag in call for flag in gpus)
-        assert " site/ray:1 python -u -m workloads.slurm.node " in call
+        assert " site/ray:1 python -P -u -m workloads.slurm.node " in call
 
 
 def test_image_is_pulled_where_it_is_absent(place: Place, tmp_path: Path) -> None:
