@@ -356,16 +356,23 @@ def command_without_secrets(words: Sequence[str]) -> list[str]:
 
 
 def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the secrets that this process could leak: values of its variables, and Ray's token from its file.
+    """Return the secrets that this process could leak: values of its variables, and Ray's token from its files."""
+    found = {value.strip() for name, value in environment.items() if sounds_secret(name) and not name.endswith("_PATH")}
+    found.update(ray_tokens(environment))
+    return tuple(sorted(value for value in found if len(value) >= SHORTEST_VALUE))
+
+
+def ray_tokens(environment: Mapping[str, str]) -> list[str]:
+    """Return the tokens that Ray finds here, the one that it uses first.
 
     Ray reads its token from RAY_AUTH_TOKEN, else from the file RAY_AUTH_TOKEN_PATH, else from ~/.ray/auth_token
     (Ray 2.60).
     """
-    found = {value.strip() for name, value in environment.items() if sounds_secret(name) and not name.endswith("_PATH")}
+    found = [environment.get("RAY_AUTH_TOKEN", "").strip()]
     for path in (environment.get("RAY_AUTH_TOKEN_PATH"), f"{environment.get('HOME', '')}/.ray/auth_token"):
         try:
             with Path(path or "").open(encoding="utf-8", errors="replace") as file:
-                found.add(file.read(LONGEST_TOKEN_FILE).strip())
+                found.append(file.read(LONGEST_TOKEN_FILE).strip())
         except (OSError, ValueError):
             continue  # no such file, so no secret
-    return tuple(sorted(value for value in found if len(value) >= SHORTEST_VALUE))
+    return [token for token in found if token]

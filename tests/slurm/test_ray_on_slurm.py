@@ -47,6 +47,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     rdma-ray run --nodes 2 -- torchrun -m workloads.train gpt {words} --json gpt.json || exit
     rdma-ray bench nccl --op all_reduce --end 64K --json bench.json || exit
     rdma-ray train digits --json train.json || exit
+    rdma-ray doctor || exit
     cat ../alice/rdma-ray-slurm/job-*/token && exit 90
     env | grep -F "$(cat rdma-ray-slurm/job-*/token)" && exit 91
     exit 7"""

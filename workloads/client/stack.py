@@ -7,11 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from infra.catalog.machines import CATALOG, NVLINK
 from infra.kubernetes.pods import DASHBOARD_PORT
 from infra.outputs import FORWARDED, JOB_STACK, Outputs
+from workloads import secrecy
 from workloads.exits import WorkloadError
 from workloads.nccl.point_patterns import Limits
 from workloads.options import StackOptions
@@ -42,7 +43,12 @@ def read_outputs(options: StackOptions) -> Outputs:
     """
     file = options.outputs_file
     if (text := entry_point_of(options)) is not None:
-        return _parse(text, where=f"the variable {JOB_STACK}", fix="only the stack's program sets it: leave it alone")
+        stack = _parse(text, where=f"the variable {JOB_STACK}", fix="only the stack's program sets it: leave it alone")
+        # The variable, which any user of the node may see, has no token: Ray's own variables lead to it.
+        token = next(iter([] if stack.ray.token.get_secret_value() else secrecy.ray_tokens(os.environ)), None)
+        if token is None:
+            return stack
+        return stack.model_copy(update={"ray": stack.ray.model_copy(update={"token": SecretStr(token)})})
     if file is None:
         return _from_pulumi(name_of(options.stack))
     return _parse(

@@ -19,12 +19,14 @@ from workloads.cli import main
 from workloads.client import run
 from workloads.client.api import Api, Job
 from workloads.client.entry_point import run_driver
+from workloads.client.stack import read_outputs
 from workloads.client.view import View
 from workloads.exits import Exit
 from workloads.launch import driver as launcher
 from workloads.launch.masked import JOB_CONFIG
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.result import Result
+from workloads.options import StackOptions
 from workloads.results import new_id
 from workloads.secrecy import REDACTED, Masker
 
@@ -72,6 +74,22 @@ def test_wrong_options_of_an_entry_point(
     monkeypatch.setenv(JOB_STACK, HERE)
     assert main(["bench", "nccl", *arguments]) == Exit.ERROR
     assert says in capsys.readouterr().err
+
+
+def test_entry_point_finds_rays_own_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else `doctor` and `top` are refused where the description of the stack has no token."""
+    monkeypatch.setenv(JOB_STACK, HERE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RDMA_RAY_OUTPUTS"):
+        monkeypatch.delenv(name, raising=False)
+    assert read_outputs(StackOptions()).ray.token.get_secret_value() == ""
+    (tmp_path / "token").write_text("of a file\n")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    found = read_outputs(StackOptions()).ray.token
+    assert found.get_secret_value() == "of a file"
+    assert "of a file" not in repr(found)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "first")
+    assert read_outputs(StackOptions()).ray.token.get_secret_value() == "first"
 
 
 Started = list[tuple[dict[str, Any], dict[str, str], dict[str, Any]]]
