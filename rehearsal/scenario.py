@@ -1,9 +1,9 @@
 """Phases of a rehearsal of a stack file, until a phase fails.
 
-up → empty preview → empty preview after drift → (a change, previewed and applied) → refused destroy while the stack is
-protected → destroy → nothing left. Depth `cluster` uses a real Kubernetes API server and adds phases: the workers scale
-up and down, and the objects are deleted one by one. Depth `pods` has real nodes, on which a Ray job scales the workers
-up; the rehearsal must leave nothing on this machine.
+preview of the empty stack → up → empty preview → empty preview after drift → (a change, previewed and applied) →
+refused destroy while the stack is protected → destroy → nothing left. Depth `cluster` uses a real Kubernetes API server
+and adds phases: the workers scale up and down, and the objects are deleted one by one. Depth `pods` has real nodes, on
+which a Ray job scales the workers up; the rehearsal must leave nothing on this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rehearsal.clouds.kubernetes import schemas
 from rehearsal.clouds.registry import drift, running_nodes
 from rehearsal.depths import Depth
 from rehearsal.engine import faults
-from rehearsal.engine.commands import CommandResult, Engine
+from rehearsal.engine.commands import CommandResult, Engine, EngineError
 from rehearsal.engine.faults import Fault
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.graph import Graph
@@ -195,6 +195,11 @@ class Scenario:
         return environment.timeline.moments, (_SIMULATED, *environment.notes, _PUBLISHED)
 
     def _make(self) -> None:
+        with self._phase("preview of the empty stack") as phase:
+            try:
+                phase.said = f"{self.engine.first_preview()} resources to create"
+            except EngineError as problem:
+                raise phase.failed(_why(problem.said.text)) from problem
         if self._request.faults:
             self._fail_and_recover()
         else:

@@ -61,6 +61,7 @@ def constrained(kinds: Iterable[Kind], shapes: Mapping[str, Shape]) -> dict[str,
         type_: replace(
             kind,
             check=shapes[type_].check,
+            planned=shapes[type_].planned,
             replace_on=kind.replace_on | shapes[type_].immutable,
             rules=(_shaped(shapes[type_]), *kind.rules),
         )

@@ -21,7 +21,8 @@ class Shape:
     """Inputs of a resource type: facts by dotted path, in which lists are transparent; "" is the resource itself.
 
     A fact has a "type" ("string", "integer", "number", "boolean", "json", "object", "list<…>", "map<…>"), and where
-    they are stated: "required", "readOnly", "immutable"; limits of the value ("enum", "pattern", "format", "min",
+    they are stated: "required", "readOnly", "computed" (an input below the top whose value the cloud chooses if it is
+    not given), "immutable"; limits of the value ("enum", "pattern", "format", "min",
     "max", "minItems", "maxItems"); paths that it "conflicts" with or needs ("with"); of an object, groups of fields of
     which "exactlyOne" or "atLeastOne" is given; "api": limits that only the API checks.
     """
@@ -54,6 +55,20 @@ class Shape:
                 for reason in _beyond(fact.get("api", {}), name, given, re.fullmatch):
                     return f"Invalid value at '{_join(place, name)}': {reason}"
         return None
+
+    def planned(self, value: Any, path: str = "") -> Any:
+        """Return inputs as the preview of a creation has them: what the cloud adds to a given block is unknown.
+
+        The SDK takes any output that is missing at the top for unknown, but a missing one in a block for null
+        (pulumi 3.259: sdk/python/lib/pulumi/runtime/rpc.py, resolve_outputs).
+        """
+        if isinstance(value, list):
+            return [self.planned(item, path) for item in value]
+        if not isinstance(value, Mapping) or path not in self._fields:
+            return value
+        added = (name for name, fact in self._fields[path].items() if fact.get("readOnly") or fact.get("computed"))
+        given = {name: self.planned(item, _join(path, name)) for name, item in value.items()}
+        return {**dict.fromkeys(added, UNKNOWN), **given}
 
     @cached_property
     def _fields(self) -> Mapping[str, dict[str, Json]]:

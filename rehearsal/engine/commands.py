@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +52,11 @@ class Engine:
 
     @classmethod
     def deployed(cls, workspace: Workspace, stack: str, file: Path) -> Engine:
-        """Bring a stack file up in a new workspace. Raises `EngineError`."""
+        """Preview a stack file and bring it up in a new workspace. Raises `EngineError`."""
         workspace.begin(stack, file)
         engine = cls(workspace, stack)
         engine.init()
+        engine.first_preview()
         said = engine.up()
         if not said.ok:
             raise EngineError("up", said)
@@ -67,6 +69,20 @@ class Engine:
     def up(self, *arguments: str) -> CommandResult:
         """Run `pulumi up`, as `make up` does."""
         return self.run(*UP, *arguments, "--parallel", str(PARALLEL), stack=True)
+
+    def first_preview(self) -> int:
+        """Run the preview with which every user begins, of a stack without resources; return what it would create.
+
+        It is the only command in which outputs of the cloud are unknown. `up` runs without a preview.
+
+        Raises:
+            EngineError: the preview failed, or would do anything else.
+        """
+        said = self.must("preview", stack=True)
+        planned = re.findall(r"^ +\S+ (\d+) (to \w+|errored|changes?)", said.text, re.MULTILINE)
+        if [what for _, what in planned] != ["to create"]:
+            raise EngineError("preview of the empty stack", said)
+        return int(planned[0][0])
 
     def preview(self, *arguments: str) -> CommandResult:
         """Run `pulumi preview`. It fails if there are changes."""

@@ -113,6 +113,7 @@ class Kind:
         replace_on: dotted input paths whose change forces a replacement ("nodeConfig.machineType"), including nested
             paths.
         maps: dotted input paths of free-form maps, in which keys that the cloud adds show as a difference.
+        planned: outputs of a creation's preview from its inputs: what the cloud adds to a given block is unknown.
         check: failures of the inputs, which the provider reports before any request. Inputs may have unknown values.
         references: inputs that name other objects.
         rules: the API's refusals, checked in this order before anything changes.
@@ -136,6 +137,7 @@ class Kind:
     compute: Callable[[Call], Json] = nothing
     replace_on: frozenset[str] = frozenset()
     maps: frozenset[str] = frozenset()
+    planned: Callable[[Json], Json] = field(default=lambda inputs: inputs)
     check: Callable[[Json], Iterator[Failure]] = no_failure
     references: Sequence[Reference] = ()
     rules: Sequence[Rule] = ()

@@ -103,9 +103,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
         """Create the object unless the API refuses. In a preview, only the inputs are known."""
-        if request.preview:
-            return provider_pb2.CreateResponse(id="", properties=request.properties)
         inputs = from_wire(request.properties)
+        if request.preview:
+            with failing(context):
+                return provider_pb2.CreateResponse(id="", properties=to_wire(self._kind(request.type).planned(inputs)))
         with failing(context), self._change("create", request.type, request.urn) as (kind, state, injected):
             id_, live = self._made(kind, state, injected, inputs)
             return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))

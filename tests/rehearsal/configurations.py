@@ -106,6 +106,16 @@ def deploy(configuration: Accepted, state: View) -> Verdict | None:
     return None
 
 
+def deployed(configuration: Accepted, state: View) -> Iterator[tuple[str, Json, Json]]:
+    """Create every resource in an empty state; yield the type, the inputs and the live value of each."""
+    ids: dict[str, tuple[str, str]] = {}
+    for name, resource in configuration.resources.items():
+        inputs = _resolved(resource["inputs"], state, ids)
+        assert _create(name, resource, configuration.config, state, ids) is None, configuration.name
+        type_, id_ = ids[name]
+        yield type_, inputs, state.get(type_, id_) or {}
+
+
 def judge(change: Refused, base: Accepted, state: View) -> Verdict | None:
     """Apply a change to its base in an empty state; return the first refusal or None."""
     changes = {

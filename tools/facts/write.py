@@ -129,8 +129,8 @@ def _add(facts: dict[str, Json], inputs: Mapping[str, str], place: str, stated: 
     path = inputs[place]
     fact, parent = facts[path], path.rpartition(".")[0]
     # At the top, the SDK has inputs only; below, it has computed properties, too.
-    if stated.get("readOnly") and parent:
-        fact["readOnly"] = True
+    if parent and (stated.get("readOnly") or stated.get("computed")):
+        fact["readOnly" if stated.get("readOnly") else "computed"] = True
     if stated.get("forceNew"):
         fact["immutable"] = True
     items = ("minItems", "maxItems") if fact["type"].startswith("list") else ()

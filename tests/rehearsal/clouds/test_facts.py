@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import pytest
 
 from rehearsal.clouds import facts
 from rehearsal.clouds.registry import cloud
+from rehearsal.engine.kind import value_at
+from rehearsal.engine.state import View
 from rehearsal.engine.values import UNKNOWN
-from tests.rehearsal.configurations import GONE, changed
+from rehearsal.engine.values import Path as Keys
+from tests.rehearsal.configurations import GONE, accepted, changed, deployed, kind
 from tools.facts.machines import gcp_machines
 from tools.facts.write import TABLES, shapes
 
@@ -132,6 +136,47 @@ def test_every_kind_has_a_shape(name: str) -> None:
 def test_facts_are_from_the_installed_packages(name: str, source: str, package: str) -> None:
     stated = FACTS[name]["sources"][source]
     assert stated.startswith(f"{package} {version(package)}:"), "run make facts"
+
+
+def _added(live: Any, inputs: Any, path: Keys = ()) -> Iterator[Keys]:
+    if isinstance(live, dict) and isinstance(inputs, dict):
+        for name, value in live.items():
+            if name in inputs:
+                yield from _added(value, inputs[name], (*path, name))
+            elif path:
+                yield (*path, name)
+    elif isinstance(live, list) and isinstance(inputs, list):
+        for number, (value, given) in enumerate(zip(live, inputs, strict=False)):
+            yield from _added(value, given, (*path, number))
+
+
+KNOWN_DEFAULTS = {
+    "aws:eks/cluster:Cluster": {
+        "accessConfig.bootstrapClusterCreatorAdminPermissions",
+        "vpcConfig.endpointPrivateAccess",
+        "vpcConfig.endpointPublicAccess",
+    },
+    POOL: {
+        "management.autoUpgrade",
+        "nodeConfig.ephemeralStorageLocalSsdConfig.dataCacheCount",
+        "nodeConfig.resourceLabels",
+    },
+}
+"""What the clouds add to a given block that the providers' schemas do not state as computed: defaults."""
+
+
+def test_first_preview_does_not_know_what_the_cloud_adds_to_a_block(empty: View) -> None:
+    """In every accepted configuration. The program would read null, and pass it on."""
+    known: dict[str, set[str]] = {}
+    for configuration in accepted():
+        for type_, id_, _ in list(empty.all()):
+            empty.remove(type_, id_)
+        for type_, inputs, live in deployed(configuration, empty):
+            planned = kind(type_).planned(inputs)
+            for path in _added(live, inputs) if type_ in SHAPES else ():
+                if value_at(planned, path) != UNKNOWN:
+                    known.setdefault(type_, set()).add(".".join(part for part in path if isinstance(part, str)))
+    assert known == KNOWN_DEFAULTS
 
 
 def test_machines_are_those_of_the_table() -> None:
