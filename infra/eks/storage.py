@@ -169,7 +169,9 @@ class SharedVolume(pulumi.ComponentResource):
             },
             opts=ResourceOptions(
                 parent=self,
-                # Earlier, pods would see an empty folder, or fail to mount without the driver or an open port.
+                # Earlier, pods would see an empty folder, or fail to mount without the driver or an open port. The
+                # provider waits five minutes for a volume and for its claim, and ignores other timeouts
+                # (pulumi-kubernetes: provider/pkg/await/awaiters.go, 94977969, 2026-07-01).
                 depends_on=[*system.ready, driver],
             ),
         )

@@ -6,16 +6,15 @@ provider/pkg/await/await.go, 94977969, 2026-07-01, which is 4.32; these parts ar
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
+from rehearsal.clouds.kubernetes.drift import normalized
 from rehearsal.clouds.kubernetes.identity import api
 from rehearsal.engine.kind import Json, value_at
-from rehearsal.engine.values import UNKNOWN, Path
+from rehearsal.engine.values import Path
 
 CREATOR = "pulumi-kubernetes"
 """Field manager of objects that the provider creates with a plain request, without apply (since 4.29)."""
@@ -29,7 +28,6 @@ _OF_THE_SERVER = (
     "resourceVersion",
     "uid",
 )
-_SECRET = "kubernetes:core/v1:Secret"
 _PART = re.compile(r'\[(\d+|\*)\]|\["((?:[^"\\]|\\.)*)"\]|([^.\[\]]+)')
 
 
@@ -60,15 +58,6 @@ def place_of(id_: str) -> tuple[str, str | None]:
     return name, namespace or None
 
 
-def unknown(value: Any) -> bool:
-    """Return whether a value contains an unknown of a preview."""
-    if isinstance(value, Mapping):
-        return any(unknown(item) for item in value.values())
-    if isinstance(value, list):
-        return any(unknown(item) for item in value)
-    return bool(value == UNKNOWN)
-
-
 def pruned(live: Any, asked: Any) -> Any:
     """Reduce live values to the shape of the inputs: the same keys, and lists of the same length."""
     if isinstance(live, Mapping) and isinstance(asked, Mapping):
@@ -79,14 +68,8 @@ def pruned(live: Any, asked: Any) -> Any:
 
 
 def shown(type_: str, live: Json, asked: Json) -> Json:
-    """Return the live object as the program would have written it: reduced, with a Secret's data as plain text."""
-    seen = dict(live)
-    if type_ == _SECRET and asked.get("stringData"):
-        data = live.get("data") or {}
-        seen["stringData"] = {key: _plain(data[key]) for key in asked["stringData"] if key in data}
-        # The server stores plain text encoded, together with data that was sent encoded.
-        seen["data"] = {key: value for key, value in data.items() if key not in asked["stringData"]} or None
-    its: Json = pruned({key: value for key, value in seen.items() if value is not None}, asked)
+    """Return the live object reduced to the shape of the normalized inputs."""
+    its: Json = pruned({key: value for key, value in live.items() if value is not None}, normalized(type_, asked))
     return its
 
 
@@ -190,10 +173,3 @@ def _union(one: Json, other: Json) -> Json:
 
 def _key(entry: Json) -> tuple[str, str]:
     return str(entry.get("manager") or ""), str(entry.get("operation") or "")
-
-
-def _plain(data: str) -> str:
-    try:
-        return base64.b64decode(data, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return data

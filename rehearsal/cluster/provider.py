@@ -22,14 +22,15 @@ import requests
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2
 
+from rehearsal.clouds.kubernetes.drift import dropped
 from rehearsal.clouds.kubernetes.identity import RELEASE, api
 from rehearsal.cluster import objects, release_status
-from rehearsal.cluster.readiness import LEFT_TO_GO, REFRESHED, NeverReadyError, skips, unready
+from rehearsal.cluster.readiness import FIXED_WAIT_S, LEFT_TO_GO, REFRESHED, NeverReadyError, skips, unready
 from rehearsal.cluster.scaling import Scale, ScaledManifests
 from rehearsal.engine.kind import Cloud, Json, Refusal
 from rehearsal.engine.protocol import Provider, RefusedError, compared, failing
 from rehearsal.engine.state import State
-from rehearsal.engine.values import from_wire, to_wire
+from rehearsal.engine.values import from_wire, to_wire, unknown
 from tools.kubernetes.api import Api, ApiError
 
 SETTING = "cluster"
@@ -65,16 +66,18 @@ class ClusterProvider(Provider):
         """Return the changes of an apply of the inputs; with unknown inputs, the changes of the inputs."""
         if request.type == RELEASE:
             return super().Diff(request, context)
-        before, now = from_wire(request.old_inputs), from_wire(request.news)
         with failing(context):
             kind = self._kind(request.type)
-            planned = None if objects.unknown(now) else self._planned(request.type, request.id, request.urn, now)
+            before, now = (kind.normalized(from_wire(each)) for each in (request.old_inputs, request.news))
+            planned = None if unknown(now) else self._planned(request.type, request.id, request.urn, now)
             if planned is not None:
                 live, then = planned
                 before, now = (self._scaled.inputs(request.type, each) for each in (before, now))
                 # Inputs that the program removed exist until the update.
                 before = objects.shown(request.type, live, _both(before, now))
+                given = dropped(request.type, now)
                 now = objects.shown(request.type, then, now)
+                now["metadata"] = {**given, **(now.get("metadata") or {})}
             return compared(before, now, kind.replace_on, lambda path: objects.ignored(path, request.ignoreChanges))
         raise AssertionError
 
@@ -126,7 +129,7 @@ class ClusterProvider(Provider):
         """Apply the object and wait until it is ready again. A preview is a dry run."""
         inputs = from_wire(request.news)
         if request.preview:
-            if request.type == RELEASE or objects.unknown(inputs):
+            if request.type == RELEASE or unknown(inputs):
                 return super().Update(request, context)
             with failing(context):
                 return provider_pb2.UpdateResponse(properties=to_wire(_state(self._applied(request, dry_run=True))))
@@ -201,7 +204,7 @@ class ClusterProvider(Provider):
 
     def _made_up(self, type_: str, inputs: Json) -> Json | None:
         """Return the object that a create would produce; None if the API server cannot run the create dry yet."""
-        if objects.unknown(inputs) or not self._reachable():
+        if unknown(inputs) or not self._reachable():
             return None
         try:
             body = self._body(type_, inputs)
@@ -275,7 +278,8 @@ class ClusterProvider(Provider):
 
     def _ready(self, type_: str, inputs: Json, live: Json, timeout: float, *, existed: bool) -> Json:
         """Wait until the object is ready. If it is not ready in time, it stays in the state as failed."""
-        id_, deadline = objects.id_of(live), self._deadline(timeout)
+        fixed = FIXED_WAIT_S.get(f"{live['apiVersion']}/{live['kind']}")
+        id_, deadline = objects.id_of(live), self._deadline(fixed or timeout)
         while True:
             why = self._unready(inputs, live, existed=existed)
             if why is None:

@@ -7,9 +7,13 @@ sigs.k8s.io/cli-utils (pkg/kstatus/status/core.go). 94977969, 2026-07-01; kstatu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from rehearsal.cluster.objects import annotated, note
-from rehearsal.engine.kind import Json
+from rehearsal.engine.kind import Json, value_at
+
+SETTLED_S = 10
+"""Seconds for which the endpoints of a new Service do not change before the provider takes it for ready."""
 
 Look = Callable[[str, str, str | None, str | None], list[Json]]
 """Reader of related objects: (apiVersion, kind, namespace, label selector) to objects."""
@@ -53,16 +57,28 @@ def _daemon_set(live: Json, _look: Look, _existed: bool) -> str | None:
     return None
 
 
-def _service(live: Json, look: Look, _existed: bool) -> str | None:
+def _service(live: Json, look: Look, existed: bool) -> str | None:
+    """No pod is needed, but those that it has are ready. A new Service's endpoints have settled (service.go, await)."""
     spec, metadata = live.get("spec") or {}, live["metadata"]
-    if not spec.get("selector"):
+    if spec.get("type") == "LoadBalancer" and not value_at(live, "status.loadBalancer.ingress"):
+        return "it has no address of a load balancer"
+    if spec.get("type") == "ExternalName" or spec.get("clusterIP") == "None" or not spec.get("selector"):
         return None
-    selector = f"kubernetes.io/service-name={metadata['name']}"
-    slices = look("discovery.k8s.io/v1", "EndpointSlice", metadata.get("namespace"), selector)
-    points = [point for each in slices for point in each.get("endpoints") or ()]
-    if any((point.get("conditions") or {}).get("ready", True) for point in points):
+    there = look("v1", "Endpoints", metadata.get("namespace"), None)
+    points = next((each for each in there if each["metadata"]["name"] == metadata["name"]), None)
+    if any(subset.get("notReadyAddresses") for subset in (points or {}).get("subsets") or ()):
+        return "it has pods that are not ready"
+    if existed or (points is not None and _age_s(points) >= SETTLED_S):
         return None
-    return "it has no ready pod"
+    return f"its endpoints have not been unchanged for {SETTLED_S} s"
+
+
+def _age_s(live: Json) -> float:
+    """Return the seconds since an object was written."""
+    metadata = live["metadata"]
+    times = [each["time"] for each in metadata.get("managedFields") or () if "time" in each]
+    written = max(times, default=metadata.get("creationTimestamp", ""))
+    return (datetime.now(UTC) - datetime.fromisoformat(written)).total_seconds()
 
 
 def _volume(live: Json, _look: Look, _existed: bool) -> str | None:
@@ -89,11 +105,16 @@ _RULES: Mapping[str, Callable[[Json, Look, bool], str | None]] = {
 }
 """Kinds with readiness conditions. Other kinds, including custom ones, are ready when they exist."""
 
-_NOT_AWAITED = frozenset({"apps/v1/Deployment", "apps/v1/StatefulSet", "batch/v1/Job", "v1/Pod"})
+FIXED_WAIT_S = {"v1/PersistentVolume": 300.0, "v1/PersistentVolumeClaim": 300.0}
+"""Waits of kinds for which the provider ignores the program's timeouts (awaiters.go, WatchUntil)."""
+
+_OF_PODS = frozenset({"apps/v1/Deployment", "apps/v1/StatefulSet", "batch/v1/Job", "v1/Pod"})
+_INGRESS = "networking.k8s.io/v1/Ingress"
+_NOT_AWAITED = _OF_PODS | {_INGRESS, "v1/ReplicationController", "v1/ResourceQuota"}
 """Kinds with further conditions, which no stack of this project creates and awaits."""
 
-REFRESHED = frozenset({"apps/v1/DaemonSet", "v1/Service", *_NOT_AWAITED})
+REFRESHED = frozenset({"apps/v1/DaemonSet", "v1/Service", _INGRESS, *_OF_PODS})
 """Kinds whose readiness a refresh also checks (awaiters.go, awaitRead)."""
 
-LEFT_TO_GO = frozenset({"v1/Namespace", "apps/v1/DaemonSet", *_NOT_AWAITED})
+LEFT_TO_GO = frozenset({"v1/Namespace", "apps/v1/DaemonSet", *_OF_PODS})
 """Kinds whose deletion is not awaited either where the program skips waiting (metadata/overrides.go)."""

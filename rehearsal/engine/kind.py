@@ -112,6 +112,7 @@ class Kind:
         compute: outputs that the cloud adds to the inputs.
         replace_on: dotted input paths whose change forces a replacement ("nodeConfig.machineType"), including nested
             paths.
+        normalized: inputs as the API stores them, the provider compares them and a refresh returns them.
         maps: dotted input paths of free-form maps, in which keys that the cloud adds show as a difference.
         planned: outputs of a creation's preview from its inputs: what the cloud adds to a given block is unknown.
         check: failures of the inputs, which the provider reports before any request. Inputs may have unknown values.
@@ -136,6 +137,7 @@ class Kind:
     identify: Callable[[Json, Mapping[str, Any]], str]
     compute: Callable[[Call], Json] = nothing
     replace_on: frozenset[str] = frozenset()
+    normalized: Callable[[Json], Json] = field(default=lambda inputs: inputs)
     maps: frozenset[str] = frozenset()
     planned: Callable[[Json], Json] = field(default=lambda inputs: inputs)
     check: Callable[[Json], Iterator[Failure]] = no_failure

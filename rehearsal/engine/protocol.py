@@ -98,7 +98,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         """Compare the new inputs with the last ones. The engine has applied `ignore_changes`."""
         with failing(context):
             kind = self._kind(request.type)
-            return compared(from_wire(request.old_inputs), from_wire(request.news), kind.replace_on)
+            before, now = (kind.normalized(from_wire(each)) for each in (request.old_inputs, request.news))
+            return compared(before, now, kind.replace_on)
         raise AssertionError
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
@@ -124,7 +125,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
                 live = state.get(kind.type, id_)
             if live is None:
                 return provider_pb2.ReadResponse()
-            inputs = as_asked(from_wire(request.inputs), live, kind.maps)
+            inputs = as_asked(kind.normalized(from_wire(request.inputs)), live, kind.maps)
             return provider_pb2.ReadResponse(id=id_, properties=to_wire(live), inputs=to_wire(inputs))
         raise AssertionError
 
@@ -185,7 +186,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self, kind: Kind, state: View, injected: faults.How | None, request: provider_pb2.UpdateRequest
     ) -> Json:
         """Update the object in the cloud state; return its value."""
-        inputs, before = from_wire(request.news), from_wire(request.old_inputs)
+        inputs, before = (kind.normalized(from_wire(each)) for each in (request.news, request.old_inputs))
         live = state.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
         if live is None:
             raise RefusedError(Refusal("404 notFound", f"{request.id} was not found", "rehearsal"))
@@ -295,6 +296,7 @@ def created(kind: Kind, id_: str, inputs: Json, config: Mapping[str, Any], state
     """Create an object in the cloud state, and return its value. Raises `RefusedError`."""
     if kind.remembered and not kind.repeatable and state.get(kind.type, id_) is not None:
         raise RefusedError(kind.conflict(kind.type, id_))
+    inputs = kind.normalized(inputs)
     call = Call(verb="create", type=kind.type, id=id_, inputs=inputs, live={}, config=config, state=state, now=inputs)
     _judge(kind, call)
     live = {**inputs, **kind.compute(call)}

@@ -31,6 +31,15 @@ def to_wire(values: Mapping[str, Any]) -> struct_pb2.Struct:
     return struct
 
 
+def unknown(value: Any) -> bool:
+    """Return whether a value contains an unknown of a preview."""
+    if isinstance(value, Mapping):
+        return any(unknown(item) for item in value.values())
+    if isinstance(value, list):
+        return any(unknown(item) for item in value)
+    return bool(value == UNKNOWN)
+
+
 Path = tuple[str | int, ...]
 
 

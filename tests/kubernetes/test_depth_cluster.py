@@ -7,6 +7,7 @@ controllers. Simulated: the provider, which does what pulumi-kubernetes does (`r
 from __future__ import annotations
 
 import base64
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -238,9 +239,28 @@ def test_plain_text_secret_shows_no_difference(client: Client, here: str) -> Non
     id_, live = client.create(SECRET, asked)
     assert base64.b64decode(live["data"]["token"]).decode() == "ä secret"
     assert not client.diff(SECRET, asked, asked, id_=id_).diffs
-    assert inputs(client, SECRET, id_, asked)["stringData"] == {"token": "ä secret"}
+    read = inputs(client, SECRET, id_, asked)
+    assert "stringData" not in read
+    assert read["data"] == {"token": base64.b64encode("ä secret".encode()).decode()}
+    assert not client.diff(SECRET, read, asked, id_=id_).diffs
     other = {**asked, "stringData": {"token": "another"}}
-    assert "stringData" in client.diff(SECRET, asked, other, id_=id_).replaces
+    assert client.diff(SECRET, asked, other, id_=id_).replaces == ["data"]
+
+
+def test_empty_metadata_of_a_custom_object_is_a_difference_for_ever(client: Client, here: str) -> None:
+    """The API server does not keep it, and the provider compares the inputs of custom objects as they are."""
+    empty: Json = {"labels": {}, "annotations": {"pulumi.com/skipAwait": "true"}}
+    queue = autoscaled(here, 1)
+    asked = {**queue, "metadata": {**queue["metadata"], **empty, "name": "empty"}}
+    id_, _ = client.create(RAY_CLUSTER, asked)
+    for _ in range(2):
+        (difference,) = client.diff(RAY_CLUSTER, asked, asked, id_=id_).detailedDiff
+        assert difference == "metadata.labels"
+        client.update(RAY_CLUSTER, id_, asked, asked)
+    built_in = settings(here, a="1")
+    built_in["metadata"] |= {"labels": {}}
+    id_, _ = client.create(CONFIG_MAP, built_in)
+    assert not client.diff(CONFIG_MAP, built_in, built_in, id_=id_).diffs
 
 
 def test_interrupted_creation_is_read_unchanged(client: Client, here: str) -> None:
@@ -248,7 +268,11 @@ def test_interrupted_creation_is_read_unchanged(client: Client, here: str) -> No
     asked = {"metadata": {"name": "token", "namespace": here}, "stringData": {"token": "secret"}, "type": "Opaque"}
     id_, _ = client.create(SECRET, asked)
     request = provider_pb2.ReadRequest(id=id_, urn="urn:a", type=SECRET, inputs=to_wire(asked))
-    assert from_wire(client.stub.Read(request).inputs) == asked
+    encoded = {"data": {"token": base64.b64encode(b"secret").decode()}}
+    assert from_wire(client.stub.Read(request).inputs) == {
+        **{key: asked[key] for key in ("metadata", "type")},
+        **encoded,
+    }
     request = provider_pb2.ReadRequest(id=id_, urn="urn:a", type=SECRET)
     imported = from_wire(client.stub.Read(request).inputs)
     assert imported["data"] == {"token": base64.b64encode(b"secret").decode()}
@@ -259,11 +283,16 @@ def test_interrupted_creation_is_read_unchanged(client: Client, here: str) -> No
 def test_create_waits_for_readiness_and_keeps_unready_object(
     client: Client, api: Api, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Service is ready when it has a pod."""
-    monkeypatch.setattr("rehearsal.cluster.provider.PATIENCE_S", 1.0)
-    asked: Json = {"metadata": {"name": "head", "namespace": here}}
+    """A load balancer is ready when it has an address; another Service 10 s after its endpoints, also without one."""
+    asked: Json = {"metadata": {"name": "without-pods", "namespace": here}}
     asked["spec"] = {"selector": {"app": "a"}, "ports": [{"port": 80}]}
-    with refused("was created and did not become ready: not ready in time: it has no ready pod") as problem:
+    began = time.monotonic()
+    client.create(SERVICE, asked)
+    assert 9 < time.monotonic() - began < 30
+    monkeypatch.setattr("rehearsal.cluster.provider.PATIENCE_S", 1.0)
+    asked["metadata"] |= {"name": "head"}
+    asked["spec"] |= {"type": "LoadBalancer"}
+    with refused("was created and did not become ready: not ready in time: it has no address") as problem:
         client.create(SERVICE, asked)
     assert api.get("v1", "Service", "head", here) is not None
     # Therefore the engine keeps it in the state, as failed.

@@ -7,23 +7,51 @@ from functools import cache, partial
 from rehearsal.clouds.constraints import linked
 from rehearsal.clouds.kubernetes import helm, identity, schemas
 from rehearsal.clouds.kubernetes.connection import reaches
-from rehearsal.clouds.kubernetes.drift import DRIFTS, added
+from rehearsal.clouds.kubernetes.drift import DRIFTS, added, normalized
 from rehearsal.clouds.kubernetes.identity import conflict, object_id
 from rehearsal.clouds.kubernetes.rules import RULES, references
 from rehearsal.engine.kind import Call, Cloud, Json, Kind, unchanged
 
+_CONTAINER = (
+    "args command env image imagePullPolicy lifecycle livenessProbe ports readinessProbe resources securityContext "
+    "stdin stdinOnce terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir"
+)
+_POD = (
+    "affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks hostAliases hostIPC hostNetwork "
+    "hostPID hostname imagePullSecrets nodeName nodeSelector overhead preemptionPolicy priority priorityClassName "
+    "readinessGates restartPolicy runtimeClassName schedulerName securityContext serviceAccount serviceAccountName "
+    "shareProcessNamespace subdomain terminationGracePeriodSeconds volumes"
+)
+_VOLUME = (
+    "awsElasticBlockStore azureDisk azureFile cephfs cinder csi fc flexVolume flocker gcePersistentDisk glusterfs "
+    "hostPath iscsi local nfs photonPersistentDisk portworxVolume quobyte rbd scaleIO storageos vsphereVolume"
+)
+
+
+def _paths(names: str, below: str = "spec") -> set[str]:
+    return {f"{below}.{name}" for name in names.split()}
+
+
 REPLACE_ON = {
     "kubernetes:apps/v1:DaemonSet": {"spec.selector"},
     "kubernetes:apps/v1:Deployment": {"spec.selector"},
-    identity.JOB: {"spec.completions", "spec.parallelism", "spec.selector", "spec.template"},
+    "kubernetes:apps/v1:StatefulSet": _paths(
+        "podManagementPolicy revisionHistoryLimit selector serviceName volumeClaimTemplates"
+    ),
+    identity.JOB: _paths("completions parallelism selector template"),
     identity.CONFIG_MAP: {"binaryData", "data"},
     identity.SECRET: {"data", "stringData", "type"},
+    identity.VOLUME: _paths(_VOLUME),
+    identity.CLAIM: _paths("accessModes selector storageClassName volumeName"),
+    identity.POD: _paths(_POD) | _paths(_CONTAINER, "spec.containers") | _paths(_CONTAINER, "spec.initContainers"),
+    "kubernetes:core/v1:ResourceQuota": {"spec.scopes"},
     "kubernetes:core/v1:Service": {"spec.clusterIP"},
-    identity.VOLUME: {"spec.csi", "spec.hostPath", "spec.local", "spec.nfs"},
-    identity.CLAIM: {"spec.accessModes", "spec.selector", "spec.storageClassName", "spec.volumeName"},
+    "kubernetes:rbac.authorization.k8s.io/v1:ClusterRoleBinding": {"roleRef"},
+    "kubernetes:rbac.authorization.k8s.io/v1:RoleBinding": {"roleRef"},
+    "kubernetes:storage.k8s.io/v1:StorageClass": {"parameters", "provisioner"},
 }
-"""Properties that force a replacement, besides the name, of the kinds that stacks create (pulumi-kubernetes:
-provider/pkg/provider/diff.go, 94977969, 2026-07-01). Content of Secrets and ConfigMaps counts because
+"""Properties that force a replacement, besides name and namespace: all of pulumi-kubernetes' current API versions
+(provider/pkg/provider/diff.go, forceNew, 94977969, 2026-07-01). Content of Secrets and ConfigMaps counts because
 enableSecretMutable and enableConfigMapMutable are off by default."""
 
 _HOLDERS = (
@@ -45,6 +73,7 @@ def _kind(type_: str) -> Kind:
         type=type_,
         identify=partial(object_id, type_),
         compute=added,
+        normalized=partial(normalized, type_),
         replace_on=frozenset({"metadata.name", "metadata.namespace"} | REPLACE_ON.get(type_, set())),
         check=partial(schemas.failures, type_),
         references=tuple(references(type_)),

@@ -7,15 +7,19 @@ and no annotation of a controller, but:
 - quantities in canonical form, in which the API server returns those of built-in kinds (Kubernetes:
   apimachinery/pkg/api/resource, Quantity, read 2026-11), and controllers in Go write whole custom objects;
 - workers that Ray's autoscaler adds (ray-project/kuberay docs, autoscaling, v1.6.2, 2026-06-17);
+- a Secret's plain text in its data, and no empty metadata (pulumi-kubernetes: provider/pkg/clients/unstructured.go,
+  Normalize, 94977969, 2026-07-01: built-in kinds go through their Go types before a comparison, custom ones do not);
 - suspension and start of queued jobs, with the node selectors and tolerations of their flavors
   (kubernetes-sigs/kueue: pkg/podset/podset.go, pkg/controller/jobframework/reconciler.go, 0.19.2, 2026-08-22).
 """
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from rehearsal.clouds.kubernetes import identity, pods, schemas
 from rehearsal.clouds.kubernetes.connection import OWNER, here
@@ -24,6 +28,29 @@ from rehearsal.clouds.kubernetes.quantities import rewritten
 from rehearsal.clouds.kubernetes.rules import installed, is_queued
 from rehearsal.engine.kind import Call, Json, value_at, values_at
 from rehearsal.engine.state import View
+from rehearsal.engine.values import unknown
+
+
+def normalized(type_: str, inputs: Json) -> Json:
+    """Return the inputs as the provider compares and refreshes them: a Secret's `stringData` is in its `data`.
+
+    Inputs with an unknown value are left as they are.
+    """
+    plain = inputs.get("stringData")
+    if type_ != identity.SECRET or not plain or unknown(inputs):
+        return inputs
+    encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()}
+    rest = {key: value for key, value in inputs.items() if key != "stringData"}
+    return {**rest, "data": {**(inputs.get("data") or {}), **encoded}}
+
+
+def dropped(type_: str, inputs: Json) -> Json:
+    """Return the metadata of a custom object that the API server drops, since it is empty ("labels": {}).
+
+    The provider compares it with the object, so it is a difference in every preview.
+    """
+    metadata: Mapping[str, Any] = inputs.get("metadata") or {}
+    return {key: value for key, value in metadata.items() if api(type_).custom and value in ({}, [])}
 
 
 def added(call: Call) -> Json:
@@ -35,7 +62,8 @@ def added(call: Call) -> Json:
         body["spec"] = rewritten(body["spec"])
     if call.verb == "create" and is_queued(call):
         body["spec"] = {**(body.get("spec") or {}), "suspend": True}
-    metadata: Json = dict(body.get("metadata") or {})
+    empty = dropped(call.type, call.now)
+    metadata: Json = {key: value for key, value in (body.get("metadata") or {}).items() if key not in empty}
     if kind.namespaced:
         metadata["namespace"] = namespace(call.inputs, call.config)
     return {**body, OWNER: cluster, "metadata": metadata}

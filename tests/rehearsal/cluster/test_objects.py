@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
+from rehearsal.clouds.kubernetes.cloud import CLOUD
+from rehearsal.clouds.kubernetes.identity import VOLUME
 from rehearsal.cluster import objects
 from rehearsal.cluster.phases import failed, keeps, started
+from rehearsal.cluster.provider import ClusterProvider
 from rehearsal.cluster.readiness import NeverReadyError, unready
 from rehearsal.cluster.timeline import status_words
 from rehearsal.engine.kind import Json
-from rehearsal.engine.values import Path
+from rehearsal.engine.protocol import RefusedError
+from rehearsal.engine.state import State
+from rehearsal.engine.values import Path as Keys
+from tests.rehearsal.protocol import NO_PROCESS
+from tools.kubernetes.api import Api
 
 SECRET = "kubernetes:core/v1:Secret"
 
@@ -40,11 +50,11 @@ def test_unset_fields_are_hidden() -> None:
     }
 
 
-def test_secret_is_shown_as_written() -> None:
-    data = {key: base64.b64encode(text.encode()).decode() for key, text in {"a": "1", "b": "2"}.items()}
+def test_plain_text_of_a_secret_is_shown_in_its_data() -> None:
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in {"a": "1", "b": "2", "c": "3"}.items()}
     live = {"data": data, "type": "Opaque"}
     asked = {"stringData": {"a": ""}, "data": {"b": ""}}
-    assert objects.shown(SECRET, live, asked) == {"stringData": {"a": "1"}, "data": {"b": data["b"]}}
+    assert objects.shown(SECRET, live, asked) == {"data": {"a": data["a"], "b": data["b"]}}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +66,7 @@ def test_secret_is_shown_as_written() -> None:
         ("spec.list[*].x", ("spec", "list", "*", "x")),
     ],
 )
-def test_property_paths_are_parsed(path: str, parts: Path) -> None:
+def test_property_paths_are_parsed(path: str, parts: Keys) -> None:
     assert objects.parsed(path) == parts
 
 
@@ -128,14 +138,62 @@ def counts(number: int) -> Json:
         live_of("v1/PersistentVolume", phase="Available"),
         live_of("v1/PersistentVolumeClaim", phase="Bound"),
         live_of("v1/PersistentVolumeClaim", {"storageClassName": "late"}, phase="Pending"),
-        live_of("v1/Service", {"selector": {"a": "b"}}),
+        live_of("v1/Service", {"type": "ExternalName", "selector": {"a": "b"}}),
+        live_of("v1/Service", {"clusterIP": "None", "selector": {"a": "b"}}),
         live_of(f"{RAY_API}/RayCluster", state="unready"),
     ],
 )
 def test_ready_objects_are_not_awaited(live: Json) -> None:
     late = {"metadata": {"name": "late"}, "volumeBindingMode": "WaitForFirstConsumer"}
-    points = {"endpoints": [{"conditions": {"ready": False}}, {"conditions": {"ready": True}}]}
-    assert unready({}, live, lambda _api, kind, *_: [late if kind == "StorageClass" else points], existed=False) is None
+    assert unready({}, live, lambda _api, kind, *_: [late] if kind == "StorageClass" else [], existed=False) is None
+
+
+def endpoints(age_s: int, **subset: Any) -> Json:
+    written = (datetime.now(UTC) - timedelta(seconds=age_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    metadata = {"name": "a", "creationTimestamp": "2026-11-01T00:00:00Z", "managedFields": [{"time": written}]}
+    return {"metadata": metadata, "subsets": [subset] if subset else []}
+
+
+READY, PENDING = {"addresses": [{"ip": "10.0.0.1"}]}, {"notReadyAddresses": [{"ip": "10.0.0.2"}]}
+
+
+@pytest.mark.parametrize(
+    ("points", "existed", "why"),
+    [
+        ([], False, "have not been unchanged"),
+        ([endpoints(2)], False, "have not been unchanged"),
+        ([endpoints(2, **READY)], False, "have not been unchanged"),
+        ([endpoints(60)], False, None),
+        ([endpoints(60, **READY)], False, None),
+        ([endpoints(60, **READY, **PENDING)], False, "pods that are not ready"),
+        ([endpoints(2)], True, None),
+        ([], True, None),
+        ([endpoints(60, **PENDING)], True, "pods that are not ready"),
+        ([{**endpoints(60, **PENDING), "metadata": {"name": "another"}}], True, None),
+    ],
+)
+def test_service_waits_for_its_endpoints_to_settle_not_for_a_pod(
+    points: list[Json], existed: bool, why: str | None
+) -> None:
+    live = live_of("v1/Service", {"selector": {"a": "b"}})
+    said = unready({}, live, lambda _api, kind, *_: points if kind == "Endpoints" else [], existed=existed)
+    assert said is None if why is None else why in str(said)
+
+
+def test_fixed_waits_do_not_follow_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume is awaited for five minutes, with any timeout; other objects as long as the program wants."""
+    clock = [0.0]
+    monkeypatch.setattr(
+        "rehearsal.cluster.provider.time",
+        SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _s: clock.__setitem__(0, clock[0] + 1)),
+    )
+    live = live_of("v1/PersistentVolume", phase="Pending")
+    server = SimpleNamespace(get=lambda *_: live, list=lambda *_: [], kind=lambda *_: SimpleNamespace(namespaced=False))
+    provider = ClusterProvider(CLOUD, State(tmp_path / "clouds.sqlite"), NO_PROCESS, cast(Api, server))
+    monkeypatch.setattr("rehearsal.cluster.provider.PATIENCE_S", 3600.0)
+    with pytest.raises(RefusedError, match="not ready in time: its phase is Pending"):
+        provider._ready(VOLUME, {}, live, 1800.0, existed=False)
+    assert 300 <= clock[0] <= 302
 
 
 @pytest.mark.parametrize(
@@ -147,7 +205,7 @@ def test_ready_objects_are_not_awaited(live: Json) -> None:
             live_of("apps/v1/DaemonSet", observedGeneration=1, **counts(2) | {"updatedNumberScheduled": 0}),
             "updatedNumberScheduled is 0 of 2",
         ),
-        (live_of("v1/Service", {"selector": {"a": "b"}}), "no ready pod"),
+        (live_of("v1/Service", {"type": "LoadBalancer", "selector": {"a": "b"}}), "no address of a load balancer"),
         (live_of("v1/PersistentVolumeClaim", phase="Pending"), "Pending"),
     ],
 )
@@ -161,6 +219,8 @@ def test_unready_object_reports_reason(live: Json, why: str) -> None:
     ("live", "asked", "why"),
     [
         (live_of("apps/v1/Deployment"), {}, "apps/v1/Deployment: the rehearsal does not know"),
+        (live_of("networking.k8s.io/v1/Ingress"), {}, "networking.k8s.io/v1/Ingress: the rehearsal does not know"),
+        (live_of("v1/ResourceQuota"), {}, "v1/ResourceQuota: the rehearsal does not know"),
         (live_of("v1/Secret"), {"pulumi.com/waitFor": "condition=Ready"}, "use skipAwait"),
     ],
 )
