@@ -33,8 +33,11 @@ def keep_running_nodes(
     """
 
     def refuse(args: ResourceHookArgs) -> None:
-        running = nodes(args.old_outputs or {})
-        if running and recreates(args.old_inputs or {}) != recreates(args.new_inputs or {}):
+        outputs, now = args.old_outputs or {}, args.new_inputs or {}
+        running = nodes(outputs)
+        # An input that is new to the program, with the value that the cloud had chosen, changes nothing.
+        before = {**{name: outputs[name] for name in now if name in outputs}, **(args.old_inputs or {})}
+        if running and recreates(before) != recreates(now):
             raise RunningNodesError(
                 f"rdma-ray:protect is true, and this update would replace the running nodes of {name} ({running}) and"
                 " end what runs on them. When no job runs, set protect=false and run up (docs/changes.md)"

@@ -18,18 +18,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pulumi
-from pulumi import ResourceOptions
+from pulumi import ResourceHook, ResourceHookArgs, ResourceHookBinding, ResourceOptions
 from pulumi_aws import autoscaling, ec2, eks
 
 from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EKS_CATALOG, EksMachine
-from infra.catalog.pins import EKS_NODE_IMAGE
+from infra.catalog.pins import EKS, EKS_NODE_IMAGE
 from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
 from infra.eks.pod import EFA_RESOURCE
-from infra.running_nodes import keep_running_nodes
+from infra.running_nodes import RunningNodesError, keep_running_nodes
 from infra.settings import EksSettings
 
 GPU_LABELS = {
@@ -82,6 +82,9 @@ class SystemNodes(pulumi.ComponentResource):
             node_role_arn=role.arn,
             subnet_ids=[subnet],
             ami_type="AL2023_x86_64_STANDARD",
+            # EKS takes a release for the version that the group has, unless the request names another one. An update of
+            # the release alone would fail after the control plane's upgrade (eksctl-io/eksctl#7976, 2025-01-08).
+            version=EKS,
             release_version=EKS_NODE_IMAGE,
             capacity_type="ON_DEMAND",
             instance_types=[SYSTEM_MACHINE],
@@ -137,6 +140,7 @@ class GpuNodes(pulumi.ComponentResource):
             node_role_arn=role.arn,
             subnet_ids=[subnet],
             ami_type="AL2023_x86_64_NVIDIA",
+            version=EKS,
             release_version=EKS_NODE_IMAGE,
             capacity_type=capacity.capacity_type,
             # For a Capacity Block, the launch template sets the type instead.
@@ -224,6 +228,24 @@ def _image(inputs: Mapping[str, Any]) -> list[Any]:
     return [inputs.get(name) for name in ("releaseVersion", "version")]
 
 
+def keep_size_within_limits(args: ResourceHookArgs) -> None:
+    """Refuse limits of a group that exclude its running nodes, whose number stays.
+
+    EKS refuses them as well. But the provider sends them after the image (terraform-provider-aws:
+    internal/service/eks/node_group.go, resourceNodeGroupUpdate; read 2026-11-26), so an update of both would replace
+    every node before it fails.
+    """
+    scaling = (args.new_inputs or {}).get("scalingConfig") or {}
+    least, most = int(scaling.get("minSize") or 0), int(scaling.get("maxSize") or 0)
+    running = _desired(args.old_outputs or {})
+    if not least <= running <= most:
+        raise RunningNodesError(
+            f"Node group {args.name} has {running} nodes, and the stack file limits it to {least} to {most} (nodes.min,"
+            " nodes.max); up does not change the number of nodes. Let the autoscaler remove idle nodes, or scale the"
+            " group with aws eks update-nodegroup-config, and run up again (docs/eks.md)"
+        )
+
+
 def _newest(template: ec2.LaunchTemplate) -> eks.NodeGroupLaunchTemplateArgsDict:
     return {"id": template.id, "version": template.latest_version.apply(str)}
 
@@ -236,8 +258,10 @@ def _fixed_name(parent: pulumi.Resource) -> ResourceOptions:
 def _group_options(
     parent: pulumi.Resource, name: str, settings: EksSettings, role: Role, depends_on: Sequence[pulumi.Resource]
 ) -> ResourceOptions:
+    keep = keep_running_nodes(name, protect=settings.protect, nodes=_desired, recreates=_image)
+    limits = ResourceHook(f"limits-{name}", keep_size_within_limits)
     own = ResourceOptions(
-        hooks=keep_running_nodes(name, protect=settings.protect, nodes=_desired, recreates=_image),
+        hooks=ResourceHookBinding(before_update=[limits, *((keep.before_update or ()) if keep else ())]),
         # A node that starts without them never becomes ready, and the creation of the group fails.
         depends_on=[*role.grants, *depends_on],
         # The autoscaler owns the number of nodes.

@@ -7,7 +7,7 @@ not cover it. Without the outbound rule the senders' counters rise, the receiver
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pulumi
 import pulumi_aws as aws
@@ -40,11 +40,19 @@ class EfaSecurityGroup(pulumi.ComponentResource):
 
 
 def security_group(
-    name: str, purpose: str, description: str, names: EksNames, opts: ResourceOptions, *, vpc: pulumi.Input[str]
+    name: str,
+    purpose: str,
+    description: str,
+    names: EksNames,
+    opts: ResourceOptions,
+    *,
+    vpc: pulumi.Input[str],
+    tags: Mapping[str, str] | None = None,
 ) -> aws.ec2.SecurityGroup:
-    """Register a security group without rules; `purpose` is the end of its name and of its tag."""
+    """Register a security group without rules; `purpose` is the end of its name and of its tag, `tags` are more."""
+    tagged = {**names.tags(purpose), **(tags or {})}
     return aws.ec2.SecurityGroup(
-        name, name=names.named(purpose), description=description, vpc_id=vpc, tags=names.tags(purpose), opts=opts
+        name, name=names.named(purpose), description=description, vpc_id=vpc, tags=tagged, opts=opts
     )
 
 

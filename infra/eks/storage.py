@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pulumi
 import pulumi_aws as aws
-from pulumi import ResourceOptions
+from pulumi import ResourceHook, ResourceHookArgs, ResourceHookBinding, ResourceHookOptions, ResourceOptions
 from pulumi_kubernetes import core
 
 from infra.catalog.aws import (
@@ -29,6 +29,9 @@ from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.security_groups import rules_between, security_group
 from infra.settings.eks import EksStorage
+
+SIZE = "rdma-ray-storage-gib"
+"""Tag of the file system's security group with the size of the file system in GiB."""
 
 OVER_EFA = ("Lustre over EFA, in", "Lustre over EFA, out")
 
@@ -58,8 +61,17 @@ class SharedFileSystem(pulumi.ComponentResource):
         """Register the file system; `nodes` and `efa_nodes` are the security groups of the nodes and of their EFA."""
         super().__init__("rdma-ray:eks:SharedFileSystem", name, {}, opts)
         own = ResourceOptions(parent=self)
+        # The file system needs its group, so an update of the group comes first; if it fails, nothing is sent to FSx.
+        # A hook of the file system itself would not run: a smaller one is a replacement.
+        kept = ResourceHook("keep-file-system", refuse_smaller, ResourceHookOptions(on_dry_run=True))
         group = security_group(
-            name, "fsx", "Lustre between the file system and the nodes", names, own, vpc=network.vpc
+            name,
+            "fsx",
+            "Lustre between the file system and the nodes",
+            names,
+            ResourceOptions(parent=self, hooks=ResourceHookBinding(before_update=[kept])),
+            vpc=network.vpc,
+            tags={SIZE: str(storage.capacity_gib)},
         ).id
 
         def allow(
@@ -132,6 +144,21 @@ class SharedFileSystem(pulumi.ComponentResource):
         ]
         self.id, self.address, self.mount_name = system.id, system.dns_name, system.mount_name
         self.register_outputs({"id": self.id})
+
+
+class SmallerFileSystemError(ValueError):
+    """The stack file asks for a smaller file system than there is."""
+
+
+def refuse_smaller(args: ResourceHookArgs) -> None:
+    """Refuse a smaller size than the group's tag has. A group of an earlier version has no such tag."""
+    before, now = (int((inputs or {}).get("tags", {}).get(SIZE, 0)) for inputs in (args.old_inputs, args.new_inputs))
+    if now < before:
+        raise SmallerFileSystemError(
+            f"storage.capacityGib is {now}, and the file system has {before} GiB: FSx for Lustre only grows one, so it"
+            " would be deleted, with what is not yet in the bucket, and a new one linked with the bucket. Set"
+            f" {before} or more; or end all jobs, remove storage.bucket, run up, and set both again (docs/eks.md)"
+        )
 
 
 class SharedVolume(pulumi.ComponentResource):

@@ -196,6 +196,8 @@ def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts:
             metadata=cast("meta.v1.ObjectMetaArgsDict", {**manifest["metadata"], "namespace": namespace}),
             # The SDK passes Kubernetes' field names on unchanged.
             spec=cast("core.v1.PersistentVolumeClaimSpecArgsDict", manifest["spec"]),
-            opts=opts,
+            # The API server resizes no claim on a volume that was there before it, in either direction (Kubernetes:
+            # plugin/pkg/admission/storage/persistentvolume/resize). Pods see the size of the file system.
+            opts=ResourceOptions.merge(opts, ResourceOptions(ignore_changes=["spec.resources"])),
         )
     return custom_resource(name, manifest, opts, None if kind in CLUSTER_SCOPED else namespace)

@@ -37,6 +37,7 @@ INTERFACES = "EC2 docs efa-acc-inst-types, read 2026-08; ai-on-eks: efa-networki
 LUSTRE = "FSx for Lustre docs, deployment and storage class options; unverified, 2026-11"
 LUSTRE_CLIENTS = "FSx for Lustre docs, configure-efa-clients, read 2026-11"
 LUSTRE_EFA = "FSx for Lustre docs, EFA-enabled file systems; aws-fsx-csi-driver v1.9.0 example, read 2026-08"
+LUSTRE_EFA_SIZES = "FSx for Lustre docs, increase-storage-capacity: 4800 GiB at 1000 MBps/TiB; read 2026-11-26"
 PARTITIONS = "EKS docs add-ons-images: GovCloud and China have registries of their own; zone ids unverified, 2026-11"
 REGISTRIES = "KubeRay, NVIDIA and Cluster Autoscaler charts: images at quay.io, nvcr.io, registry.k8s.io; read 2026-11"
 SUBNETS = "EKS docs network-reqs: subnets in at least two availability zones; unverified, 2026-11"
@@ -294,6 +295,10 @@ class EksSettings(CloudSettings):
         if self.storage.efa and size < SMALLEST_EFA_GIB:
             says = f"A file system that answers over EFA has at least {SMALLEST_EFA_GIB} GiB; FSx rejects {size}."
             yield Found(says, f"set storage.capacityGib to {SMALLEST_EFA_GIB}, or remove storage.efa", LUSTRE_EFA)
+        elif self.storage.efa and size % SMALLEST_EFA_GIB:
+            says = f"A file system that answers over EFA has a multiple of {SMALLEST_EFA_GIB} GiB; FSx rejects {size}."
+            fix = f"set storage.capacityGib to {-(-size // SMALLEST_EFA_GIB) * SMALLEST_EFA_GIB}"
+            yield Found(says, fix, LUSTRE_EFA_SIZES)
         elif size != SMALLEST_GIB and size % STEP_GIB:
             says = f"FSx for Lustre has {SMALLEST_GIB} GiB, or a multiple of {STEP_GIB}; it rejects {size}."
             yield Found(says, f"set storage.capacityGib to {-(-size // STEP_GIB) * STEP_GIB}")

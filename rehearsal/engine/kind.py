@@ -112,6 +112,7 @@ class Kind:
         compute: outputs that the cloud adds to the inputs.
         replace_on: dotted input paths whose change forces a replacement ("nodeConfig.machineType"), including nested
             paths.
+        replace_if: further such paths, which depend on the old and new inputs (a size that gets smaller).
         normalized: inputs as the API stores them, the provider compares them and a refresh returns them.
         maps: dotted input paths of free-form maps, in which keys that the cloud adds show as a difference.
         planned: outputs of a creation's preview from its inputs: what the cloud adds to a given block is unknown.
@@ -138,6 +139,7 @@ class Kind:
     compute: Callable[[Call], Json] = nothing
     replace_on: frozenset[str] = frozenset()
     normalized: Callable[[Json], Json] = field(default=lambda inputs: inputs)
+    replace_if: Callable[[Json, Json], frozenset[str]] = field(default=lambda _before, _now: frozenset())
     maps: frozenset[str] = frozenset()
     planned: Callable[[Json], Json] = field(default=lambda inputs: inputs)
     check: Callable[[Json], Iterator[Failure]] = no_failure
@@ -156,6 +158,10 @@ class Kind:
     whole: bool = False
     nodes: Callable[[Json], int] = field(default=lambda _live: 0)
     recreates: frozenset[str] = frozenset()
+
+    def replacing(self, before: Json, now: Json) -> frozenset[str]:
+        """Return the paths whose change forces a replacement, for old and new inputs."""
+        return self.replace_on | self.replace_if(before, now)
 
 
 COPY = "__copy"

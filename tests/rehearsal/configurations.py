@@ -139,7 +139,7 @@ def judge(change: Refused, base: Accepted, state: View) -> Verdict | None:
     if change.verb == "update":
         for failure in kind(type_).check(now):
             return Verdict(name, "check", f"{failure.path}: {failure.reason}")
-        if replaced := list(compared(before, now, kind(type_).replace_on).replaces):
+        if replaced := list(compared(before, now, kind(type_).replacing(before, now)).replaces):
             return Verdict(name, "replace", ", ".join(replaced))
         call = replace(call, now=applied(call.live, before, now))
     return _judged(name, call)

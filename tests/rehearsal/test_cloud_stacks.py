@@ -12,7 +12,9 @@ import pytest
 from infra.naming import STACK
 from infra.outputs import Outputs
 from rehearsal.__main__ import cloud_stacks
+from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.command_line import resources
+from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.registry import kind_of
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.state import State
@@ -107,6 +109,27 @@ def test_another_launch_template_keeps_the_node_image(rehearse: Rehearse) -> Non
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     replaced = {change.name: change.reasons for change in outcome.changes if change.op == "replace"}
     assert replaced["gpu"] == ("launchTemplate.version",)
+
+
+def test_shared_folder_grows_and_no_smaller_one_replaces_it(fork_server: ForkServer, tmp_path: Path) -> None:
+    """The claim keeps its request, since the API server resizes no claim on an existing volume."""
+    workspace = Workspace(tmp_path / "rehearsal", fork_server.bin)
+    engine = Engine.deployed(workspace, "eks-capacity-block", ROOT / "Pulumi.eks-capacity-block.yaml")
+    engine.must("config", "set", "--path", "rdma-ray:storage.capacityGib", "4800", stack=True)
+    grown = engine.up()
+    assert grown.ok, grown.text
+    assert {(step.verb, step.type) for step in engine.steps()} == {
+        ("update", tokens.SECURITY_GROUP),
+        ("update", tokens.FILE_SYSTEM),
+        ("update", identity.VOLUME),
+    }
+    engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
+    engine.must("up", "--yes", "--skip-preview", stack=True)
+    engine.must("config", "set", "--path", "rdma-ray:storage.capacityGib", "2400", stack=True)
+    for said in (engine.run("preview", stack=True), engine.up()):
+        assert not said.ok
+        assert "storage.capacityGib is 2400, and the file system has 4800 GiB" in " ".join(said.text.split())
+        assert not engine.steps()
 
 
 def test_upgrade_from_other_version_is_rehearsed(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from rehearsal.clouds.aws.outputs import arn, hexadecimal, kind, region_of, regi
 from rehearsal.clouds.aws.references import open_within, strings, to, to_named, vpc_of
 from rehearsal.clouds.constraints import rule
 from rehearsal.engine.kind import Call, Json
-from rehearsal.engine.values import blocks, digest, kept
+from rehearsal.engine.values import UNKNOWN, blocks, digest, kept
 
 LUSTRE = 988
 
@@ -39,6 +39,19 @@ def compute_data_repository(call: Call) -> Json:
         **blocks(call, {"s3": {}}),
         **kept(call, {"importedFileChunkSize": 1024, "batchImportMetaDataOnCreate": False}),
     }
+
+
+def smaller(before: Json, now: Json) -> frozenset[str]:
+    """Return the size if a file system would shrink, or is of the first kind, which cannot grow either.
+
+    Source: hashicorp/terraform-provider-aws, internal/service/fsx/lustre_file_system.go:
+    resourceLustreFileSystemStorageCapacityCustomizeDiff, read 2026-11-26.
+    """
+    sizes = [each.get("storageCapacity") for each in (before, now)]
+    if sizes[0] == sizes[1] or UNKNOWN in sizes or None in sizes:
+        return frozenset()
+    first = now.get("deploymentType") in (None, "SCRATCH_1")
+    return frozenset({"storageCapacity"} if first or int(sizes[1]) < int(sizes[0]) else ())
 
 
 @rule(
@@ -75,7 +88,7 @@ FILE_SYSTEM = kind(
     compute_file_system,
     immutable="copyTagsToBackups deploymentType driveCacheType efaEnabled exportPath fileSystemTypeVersion importPath "
     "importedFileChunkSize perUnitStorageThroughput storageType",
-    # A smaller storageCapacity replaces, a larger one does not: the simulation updates both in place.
+    replace_if=smaller,
     references=(
         to("subnetIds", tokens.SUBNET, holds=True),
         to("securityGroupIds", tokens.SECURITY_GROUP, holds=True),

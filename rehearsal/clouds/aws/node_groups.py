@@ -172,9 +172,9 @@ def ami_of_other_machines(call: Call) -> str | None:
 
 @invalid(refused="eksctl-io/eksctl#7976, 2025-01-08", accepted=f"{TESTED}releaseVersion")
 def release_of_other_version(call: Call) -> str | None:
-    """The image's release belongs to the Kubernetes version of the group."""
+    """The image's release belongs to the Kubernetes version of the group, which stays when the cluster is upgraded."""
     asked = call.inputs.get("releaseVersion")
-    version = str(call.inputs.get("version") or cluster_of(call).get("version") or "")
+    version = str(call.inputs.get("version") or call.live.get("version") or cluster_of(call).get("version") or "")
     bottlerocket = str(call.inputs.get("amiType")).startswith("BOTTLEROCKET")
     if not asked or not version or bottlerocket or re.fullmatch(rf"{re.escape(version)}\.\d+-20\d{{6}}", str(asked)):
         return None

@@ -48,7 +48,7 @@ REPLACE_ON = {
     "kubernetes:core/v1:Service": {"spec.clusterIP"},
     "kubernetes:rbac.authorization.k8s.io/v1:ClusterRoleBinding": {"roleRef"},
     "kubernetes:rbac.authorization.k8s.io/v1:RoleBinding": {"roleRef"},
-    "kubernetes:storage.k8s.io/v1:StorageClass": {"parameters", "provisioner"},
+    identity.STORAGE_CLASS: {"parameters", "provisioner"},
 }
 """Properties that force a replacement, besides name and namespace: all of pulumi-kubernetes' current API versions
 (provider/pkg/provider/diff.go, forceNew, 94977969, 2026-07-01). Content of Secrets and ConfigMaps counts because

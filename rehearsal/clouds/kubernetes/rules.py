@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rehearsal.clouds.kubernetes import identity, pods, schemas
 from rehearsal.clouds.kubernetes.connection import EKS_CLUSTER, here, version
 from rehearsal.clouds.kubernetes.identity import Api, api, name, namespace
 from rehearsal.clouds.kubernetes.pods import to
+from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import Call, Json, Reference, value_at
 from rehearsal.engine.state import View
 
@@ -73,6 +75,45 @@ def immutable_field_is_kept(call: Call) -> str | None:
         if value_at(call.now, path) != value_at(call.live, path):
             return f"{path}: Invalid value: field is immutable"
     return None
+
+
+@rule(
+    "update",
+    refused="banzaicloud/koperator #469, 2020-10-02: only dynamically provisioned pvc can be resized",
+    accepted="nebius/soperator #1786, 2025-11-18: a class with allowVolumeExpansion, also without a provisioner",
+    status="403 Forbidden",
+)
+def claim_grows_by_its_class(call: Call) -> str | None:
+    """A claim requests more only if its class expands volumes; one of a volume that was there before has no class.
+
+    Kubernetes: plugin/pkg/admission/storage/persistentvolume/resize/admission.go, read 2026-11-26.
+    """
+    if _claimed(call.now) <= _claimed(call.live) or call.type != identity.CLAIM:
+        return None
+    class_ = call.state.get(identity.STORAGE_CLASS, str(value_at(call.live, "spec.storageClassName")))
+    if (class_ or {}).get("allowVolumeExpansion"):
+        return None
+    return (
+        f'persistentvolumeclaims "{name(call.inputs)}" is forbidden: only dynamically provisioned pvc can be resized '
+        "and the storageclass that provisions the pvc must support resize"
+    )
+
+
+@rule(
+    "update",
+    refused="apecloud/kubeblocks #683, 2022-11-23: field can not be less than previous value",
+    accepted="nebius/soperator #1786, 2025-11-18: a larger one",
+    status="422 Invalid",
+)
+def claim_does_not_shrink(call: Call) -> str | None:
+    """A claim does not request less than it has."""
+    if call.type != identity.CLAIM or _claimed(call.now) >= _claimed(call.live):
+        return None
+    return "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"
+
+
+def _claimed(claim: Json) -> Decimal:
+    return amount(value_at(claim, "spec.resources.requests.storage") or 0)
 
 
 @rule(

@@ -21,7 +21,9 @@ from rehearsal.clouds.aws.cloud import CLOUD
 from rehearsal.clouds.aws.outputs import ACCOUNT
 from rehearsal.clouds.kubernetes.connection import OWNER
 from rehearsal.engine.kind import COPY, Call, Json, Refusal, Verb, first_refusal, value_at
+from rehearsal.engine.protocol import compared
 from rehearsal.engine.state import View
+from rehearsal.engine.values import UNKNOWN
 from tests.rehearsal.configurations import Accepted, accepted, deploy, kind, request
 
 CORPUS = [one for one in accepted() if all(each["type"].startswith("aws:") for each in one.resources.values())]
@@ -123,6 +125,26 @@ def test_node_group_brings_an_access_entry_of_its_role(state: View) -> None:
     assert state.get(t.ACCESS_ENTRY, entry) is None
 
 
+@pytest.mark.parametrize(
+    ("version", "says"), [({}, "not valid for kubernetes version 1.35"), ({"version": "1.36"}, "")]
+)
+def test_release_is_for_the_version_of_the_group_not_of_the_upgraded_cluster(
+    state: View, version: Json, says: str
+) -> None:
+    """EKS upgrades the control plane first. A request with a release alone is for the version that the group has."""
+    id_, live = only(state, t.NODE_GROUP)
+    cluster, upgraded = only(state, t.CLUSTER)
+    state.put(t.CLUSTER, cluster, {**upgraded, "version": "1.36"})
+    group = {**live, "version": "1.35", "releaseVersion": "1.35.6-20260728"}
+    state.put(t.NODE_GROUP, id_, group)
+    inputs = {key: value for key, value in group.items() if key not in ("version", "resources", "arn")}
+    found = refusal(
+        call(state, t.NODE_GROUP, {**inputs, "releaseVersion": "1.36.1-20260911", **version}, "update", id_)
+    )
+    assert says in (found.message if found else "")
+    assert bool(found) is bool(says)
+
+
 def test_everything_is_deleted_in_order_but_the_logs_of_eks(state: View) -> None:
     cluster = {**only(state, t.CLUSTER)[1], "name": "more", "enabledClusterLogTypes": ["api"]}
     assert create(state, t.CLUSTER, cluster) == ""
@@ -134,6 +156,25 @@ def test_everything_is_deleted_in_order_but_the_logs_of_eks(state: View) -> None
             delete(state, type_, id_)
     left = {(type_, id_) for type_, id_, _ in state.all()}
     assert left == {("kubernetes:core/v1:Secret", "b"), (t.LOG_GROUP, "/aws/eks/more/cluster")}
+
+
+@pytest.mark.parametrize(
+    ("kind_of_files", "before", "now", "replaces"),
+    [
+        ("PERSISTENT_2", 2400, 4800, False),
+        ("PERSISTENT_2", 4800, 2400, True),
+        ("PERSISTENT_2", 4800, UNKNOWN, False),
+        ("SCRATCH_1", 1200, 2400, True),
+        (None, 1200, 2400, True),
+        (None, 1200, 1200, False),
+    ],
+)
+def test_smaller_file_system_is_another_one(
+    kind_of_files: str | None, before: int, now: object, *, replaces: bool
+) -> None:
+    files = kind(t.FILE_SYSTEM)
+    old, new = ({"deploymentType": kind_of_files, "storageCapacity": size} for size in (before, now))
+    assert bool(compared(old, new, files.replacing(old, new)).replaces) is replaces
 
 
 @pytest.mark.parametrize(("follows", "default"), [(True, 2), (False, 1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 from rehearsal.clouds.kubernetes import connection, identity
 from rehearsal.clouds.kubernetes.cloud import CLOUD
+from rehearsal.engine.kind import first_refusal
 from rehearsal.engine.protocol import compared
-from rehearsal.engine.values import UNKNOWN
+from rehearsal.engine.state import View
+from rehearsal.engine.values import UNKNOWN, applied
 from tests.rehearsal.clouds.test_kubernetes import CONFIG, GKE, MODE, named
-from tests.rehearsal.configurations import kind
+from tests.rehearsal.configurations import accepted, changed, deployed, kind, request
 from tests.rehearsal.protocol import served
 
 
@@ -83,3 +86,12 @@ def test_empty_metadata_of_custom_objects_is_a_difference_for_ever(
             read, _ = client.read(type_, id_, asked) or ({}, {})
             assert bool(client.diff(type_, read, asked, id_=id_).diffs) is differs
             client.update(type_, id_, read, asked)
+
+
+def test_claim_of_a_growing_class_grows(empty: View) -> None:
+    """The neighbor of the refused changes (tests/rehearsal/refused): the same claim, in the other direction."""
+    (growing,) = (one for one in accepted() if one.name == "claim-of-growing-class")
+    *_, (type_, inputs, live) = deployed(growing, empty)
+    larger = changed(inputs, {"spec.resources.requests.storage": "1Ti"})
+    asked = request(empty, type_, larger, {}, "update")
+    assert first_refusal(kind(type_), dataclasses.replace(asked, now=applied(live, inputs, larger))) is None

@@ -206,6 +206,21 @@ def test_diff_lists_replacing_properties(client: Client) -> None:
     ).replaces == ["host"]
 
 
+def test_new_input_with_the_value_of_the_cloud_is_no_difference(client: Client) -> None:
+    def changes(now: Json) -> list[str]:
+        request = provider_pb2.DiffRequest(
+            id="a",
+            urn="urn:a",
+            type=BOX,
+            old_inputs=to_wire({"name": "a"}),
+            olds=to_wire({"name": "a", "size": "1.35"}),
+        )
+        request.news.CopyFrom(to_wire({"name": "a", **now}))
+        return list(client.stub.Diff(request).diffs)
+
+    assert (changes({"size": "1.35"}), changes({"size": "1.36"}), changes({"other": 1})) == ([], ["size"], ["other"])
+
+
 @pytest.mark.parametrize(
     ("block", "replaced"), [([{"colour": "red"}], ["lid"]), ([{"hinges": 2}], []), (UNKNOWN, ["lid"])]
 )
