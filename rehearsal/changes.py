@@ -20,12 +20,13 @@ from rehearsal.clouds.aws.tokens import ROLE
 from rehearsal.clouds.gcp.references import CLUSTER
 from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.registry import drift, running_nodes
-from rehearsal.engine.commands import CommandResult, Engine
+from rehearsal.engine.commands import CommandResult, Engine, EngineError
 from rehearsal.engine.state import View
 from rehearsal.engine.workspace import ROOT, Workspace, in_parallel
 from rehearsal.fork_server import ForkServer
 from rehearsal.report.labels import kind
 from rehearsal.report.outcome import Change
+from tools.recovery import UP
 
 STACKS = ("gke", "eks")
 NODES = 2
@@ -41,21 +42,24 @@ PROTECTED = ("marked for protection", "rdma-ray:protect is true")
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """A change that people make: settings ("nodes.max=6"), a line of the program (file, text, new text), or something
-    in the cloud, alone or before."""
+    """A change that people make: settings ("nodes.max=6", or a provider's, "aws:defaultTags.tags.team=ml"), a line of
+    the program (file, text, new text), or something in the cloud, alone or before. `first` are settings that the stack
+    has besides those of its file; `possible` is whether it can be made without protection."""
 
     name: str
     stack: str
+    first: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     line: tuple[str, str, str] | None = None
     event: Callable[[View], None] | None = None
+    possible: bool = True
 
     @property
     def by(self) -> str:
         """What is changed, for the table."""
-        if self.line is not None:
-            return f"`{Path(self.line[0]).name}`: `{self.line[2]}`"
-        return f"`{self.settings[0]}`" if self.settings else "`gcloud container clusters upgrade`"
+        line = f"`{Path(self.line[0]).name}`: `{self.line[2]}`" if self.line is not None else ""
+        setting = f"`{self.settings[0]}`" if self.settings else ""
+        return ", ".join(filter(None, (line, setting))) or "`gcloud container clusters upgrade`"
 
 
 def _next_minor(state: View) -> None:
@@ -68,6 +72,7 @@ def _both(name: str, setting: str) -> tuple[Edit, ...]:
 
 
 PINS, GCP = "infra/catalog/pins.py", "infra/catalog/gcp.py"
+NODE_IMAGE = (PINS, "{EKS}.6-20260728", "{EKS}.7-20260911")
 OPERATOR = f'KUBERAY = Chart("kuberay-operator", "{KUBERAY.version}"'
 EDITS = (
     *_both("raise the maximum", "nodes.max=6"),
@@ -92,7 +97,28 @@ EDITS = (
     Edit(name="newer minor version of Kubernetes", stack="gke", event=_next_minor),
     Edit(name="newer minor version of Kubernetes", stack="eks", line=(PINS, 'EKS = "1.35"', 'EKS = "1.36"')),
     Edit(name="larger boot disks", stack="gke", line=(GCP, "BOOT_DISK_GB = 100", "BOOT_DISK_GB = 150")),
-    Edit(name="newer node image", stack="eks", line=(PINS, "{EKS}.6-20260728", "{EKS}.7-20260911")),
+    Edit(name="newer node image", stack="eks", line=NODE_IMAGE),
+    Edit(
+        name="newer node image, and a maximum below what runs",
+        stack="eks",
+        line=NODE_IMAGE,
+        settings=("nodes.max=1",),
+        possible=False,
+    ),
+    Edit(
+        name="a larger shared folder",
+        stack="eks",
+        first=("storage.bucket=my-training-data", "storage.capacityGib=2400"),
+        settings=("storage.capacityGib=4800",),
+    ),
+    Edit(
+        name="a smaller shared folder",
+        stack="eks",
+        first=("storage.bucket=my-training-data", "storage.capacityGib=4800"),
+        settings=("storage.capacityGib=2400",),
+    ),
+    Edit(name="another second zone", stack="eks", settings=("network.secondZone=us-east-2c",), possible=False),
+    Edit(name="a tag for every resource", stack="eks", settings=("aws:defaultTags.tags.team=ml",)),
 )
 
 
@@ -136,7 +162,9 @@ class Result:
         """What must not be."""
         if self.up.ends_job:
             return "the job ends although protect is true"
-        return (self.unprotected.problem if self.unprotected else "") or self.again
+        if self.unprotected is not None and bool(self.unprotected.problem) is self.edit.possible:
+            return self.unprotected.problem or "it was made, and should have been refused"
+        return self.again
 
     @property
     def row(self) -> str:
@@ -171,7 +199,10 @@ class Drill:
         engine = self._copy(edit, workspace)
         before = _stack_file(engine).read_text()
         _apply(engine, edit, project)
-        changes = tuple(Change.of(engine.planned()))
+        try:
+            planned = _words(tuple(Change.of(engine.planned())))
+        except EngineError as problem:
+            planned = f"refused: {_refusal(problem.said.text)}"
         up, unprotected = _up(engine), None
         if up.protected:
             wanted = _stack_file(engine).read_text()
@@ -188,12 +219,16 @@ class Drill:
         _apply(engine, edit, project)
         # The worst case: otherwise the refusal of one node group may come before the update of another.
         stale = _up(engine, "--refresh=false", "--continue-on-error")
-        return Result(edit=edit, planned=_words(changes), up=up, unprotected=unprotected, stale=stale, again=again)
+        return Result(edit=edit, planned=planned, up=up, unprotected=unprotected, stale=stale, again=again)
 
     def _copy(self, edit: Edit, workspace: Workspace) -> Engine:
         shutil.rmtree(workspace.folder, ignore_errors=True)
         shutil.copytree(self._starts[edit.stack].folder, workspace.folder)
-        return Engine(workspace, edit.stack)
+        engine = Engine(workspace, edit.stack)
+        if edit.first:
+            _set(engine, edit.first)
+            engine.must(*UP, stack=True)
+        return engine
 
     def _project(self, edit: Edit, workspace: Workspace) -> Path:
         """Return the project with the edited line, or this one."""
@@ -214,10 +249,14 @@ def _stack_file(engine: Engine) -> Path:
     return engine.workspace.folder / f"Pulumi.{engine.stack}.yaml"
 
 
-def _apply(engine: Engine, edit: Edit, project: Path) -> None:
-    for setting in edit.settings:
+def _set(engine: Engine, settings: Iterable[str]) -> None:
+    for setting in settings:
         key, _, value = setting.partition("=")
-        engine.must("config", "set", "--path", f"rdma-ray:{key}", value, stack=True)
+        engine.must("config", "set", "--path", key if ":" in key else f"rdma-ray:{key}", value, stack=True)
+
+
+def _apply(engine: Engine, edit: Edit, project: Path) -> None:
+    _set(engine, edit.settings)
     engine.workspace.use(project)
     if edit.event is not None:
         with engine.cloud_state.transaction() as state:
@@ -241,9 +280,11 @@ def _up(engine: Engine, *arguments: str) -> Up:
 
 
 def _refusal(text: str) -> str:
-    """Return the first error of the engine's output."""
+    """Return the first error of the engine's output, and of a hook's sentence the reason."""
     lines = [line.partition("error: ")[2].strip() for line in text.splitlines() if "error: " in line]
-    return re.sub(r"^REHEARSAL: ", "", next(filter(None, lines), text.strip()))
+    error = next(filter(None, lines), text.strip())
+    hook = re.search(r'before hook "[^"]+" failed: (.+?)(?:[;:] |$)', error)
+    return hook[1] if hook else re.sub(r"^REHEARSAL: ", "", error)
 
 
 def _words(changes: Iterable[Change]) -> str:

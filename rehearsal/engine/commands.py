@@ -93,9 +93,19 @@ class Engine:
         return self.run(*DESTROY, "--parallel", str(PARALLEL), stack=True)
 
     def planned(self) -> list[dict[str, Any]]:
-        """Return the steps of the next `up` without protection, with which the engine would stop early."""
-        said = self.must("preview", "--json", "--ignore-protect", stack=True)
-        steps: list[dict[str, Any]] = json.loads(said.text[said.text.index("{") :])["steps"]
+        """Return the steps of the next `up` without protection, with which the engine would stop early.
+
+        Raises:
+            EngineError: the preview failed; the text has its errors.
+        """
+        said = self.run("preview", "--json", "--ignore-protect", stack=True)
+        if "{" not in said.text:
+            raise EngineError("preview", said)
+        found, _ = json.JSONDecoder().raw_decode(said.text[said.text.index("{") :])
+        if not said.ok:
+            errors = [each["message"] for each in found.get("diagnostics", ()) if each["severity"] == "error"]
+            raise EngineError("preview", CommandResult(said.status, "".join(errors)))
+        steps: list[dict[str, Any]] = found["steps"]
         return steps
 
     def deployment(self) -> dict[str, Any]:

@@ -179,6 +179,7 @@ class Cloud:
         other: serves types without a kind of their own (Kubernetes custom resources); None refuses them.
         reaches: why the provider cannot reach its API now (the cluster does not exist), or None.
         replace_on: keys of the provider's configuration whose change replaces it and all of its resources.
+        completed: a type's inputs with what the provider's configuration adds to them (default tags).
         failures: this cloud's errors for injected faults ("stockout", "429"), where they differ from the defaults.
     """
 
@@ -189,6 +190,7 @@ class Cloud:
     reaches: Callable[[Mapping[str, Any], View], Refusal | None] = field(default=lambda _config, _state: None)
     replace_on: frozenset[str] = frozenset()
     failures: Mapping[str, Refusal] = field(default_factory=dict)
+    completed: Callable[[str, Json, Mapping[str, Any]], Json] = field(default=lambda _type, inputs, _config: inputs)
 
     def kind(self, type_: str) -> Kind | None:
         """Return the kind of a type token, if this cloud has it."""

@@ -88,11 +88,14 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
         """Report inputs that the provider refuses before any request. The API validates the rest in the request."""
-        response = provider_pb2.CheckResponse(inputs=request.news)
         with failing(context):
-            for failure in self._kind(request.type).check(from_wire(request.news)):
+            kind = self._kind(request.type)
+            inputs = self._cloud.completed(request.type, from_wire(request.news), self._config)
+            response = provider_pb2.CheckResponse(inputs=to_wire(inputs))
+            for failure in kind.check(inputs):
                 response.failures.add(property=failure.path, reason=f"REHEARSAL: {failure.reason}")
-        return response
+            return response
+        raise AssertionError
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
         """Compare the new inputs with the last ones. The engine has applied `ignore_changes`."""

@@ -6,12 +6,15 @@ Drift leaves out tags that AWS sets ("aws:…"): the provider hides them (its ta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rehearsal.clouds.aws import autoscaling, ec2, eks, eks_parts, fsx, iam, kms, node_groups, security_groups, vpc
 from rehearsal.clouds.aws.machines import FACTS
+from rehearsal.clouds.aws.outputs import default_tags
 from rehearsal.clouds.constraints import constrained
 from rehearsal.clouds.facts import shapes
-from rehearsal.engine.kind import Cloud, Kind, Refusal
+from rehearsal.engine.kind import Cloud, Json, Kind, Refusal
+from rehearsal.engine.values import UNKNOWN, unknown
 
 FAILURES: Mapping[str, Refusal] = {
     "stockout": Refusal(
@@ -34,9 +37,25 @@ _SERVICES = (vpc, security_groups, ec2, eks, eks_parts, node_groups, autoscaling
 
 _KINDS = [each for service in _SERVICES for each in vars(service).values() if isinstance(each, Kind)]
 
+_SHAPES = shapes(FACTS)
+
+
+def tagged(type_: str, inputs: Json, config: Mapping[str, Any]) -> Json:
+    """Return the inputs with the provider's default tags among their tags; one unknown tag makes all unknown.
+
+    So a change of the defaults is an update of every resource with tags (pulumi-aws: provider/tags.go, applyTags,
+    mergeTags, read 2026-11-26).
+    """
+    default, own = default_tags(config), inputs.get("tags") or {}
+    if "tags" not in _SHAPES[type_].facts or not (default or own):
+        return inputs
+    return {**inputs, "tags": UNKNOWN if unknown(own) else {**default, **own}}
+
+
 CLOUD = Cloud(
     package="aws",
-    kinds=constrained(_KINDS, shapes(FACTS)),
+    kinds=constrained(_KINDS, _SHAPES),
+    completed=tagged,
     # A provider of another region does not find the resources.
     replace_on=frozenset({"region"}),
     failures=FAILURES,

@@ -120,6 +120,23 @@ def subnets_in_one_zone(call: Call) -> str | None:
     return "Subnets specified must be in at least two different AZs"
 
 
+@invalid(
+    "update",
+    refused="aws/containers-roadmap#2258, 2024-01-05",
+    accepted="aws-controllers-k8s/eks-controller#119, 2024-07-01",
+)
+def subnets_in_other_zones(call: Call) -> str | None:
+    """A cluster keeps the zones that it was created with (EKS docs, network-reqs, read 2026-11-26). The message is not
+    published."""
+    before, now = (
+        {zone_of(call.state, subnet) for subnet in strings(value_at(each, "vpcConfig.subnetIds"))}
+        for each in (call.live, call.inputs)
+    )
+    if before == now:
+        return None
+    return f"Subnets must be in the zones of the cluster, {', '.join(map(str, sorted(before, key=str)))}"
+
+
 @invalid("create", refused="eksctl-io/eksctl#817, 2019-05-23", status="400 UnsupportedAvailabilityZoneException")
 def zone_without_control_planes(call: Call) -> str | None:
     """Some zones do not support control planes."""

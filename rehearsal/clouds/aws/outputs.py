@@ -100,11 +100,17 @@ def identify_by_name(inputs: Json, _config: Mapping[str, Any]) -> str:
 
 def tags(call: Call) -> Json:
     """Return all tags: the provider's defaults and the resource's own, which take precedence."""
-    default = call.config.get("defaultTags") or {}
+    return {"tagsAll": {**default_tags(call.config), **(call.inputs.get("tags") or {})}}
+
+
+def default_tags(config: Mapping[str, Any]) -> Json:
+    """Return the tags that the provider gives to every resource that has tags."""
+    default = config.get("defaultTags") or {}
     if isinstance(default, str):
         # Nested configuration of a provider is sent as JSON in a string.
         default = json.loads(default)
-    return {"tagsAll": {**(default.get("tags") or {}), **(call.inputs.get("tags") or {})}}
+    found: Json = default.get("tags") or {}
+    return found
 
 
 def regional(call: Call) -> Json:

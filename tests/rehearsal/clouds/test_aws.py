@@ -24,7 +24,7 @@ from rehearsal.engine.kind import COPY, Call, Json, Refusal, Verb, first_refusal
 from rehearsal.engine.protocol import compared
 from rehearsal.engine.state import View
 from rehearsal.engine.values import UNKNOWN
-from tests.rehearsal.configurations import Accepted, accepted, deploy, kind, request
+from tests.rehearsal.configurations import Accepted, accepted, deploy, deployed, kind, request
 
 CORPUS = [one for one in accepted() if all(each["type"].startswith("aws:") for each in one.resources.values())]
 (PLAIN,) = (one for one in CORPUS if one.name == "node-group-plain")
@@ -143,6 +143,15 @@ def test_release_is_for_the_version_of_the_group_not_of_the_upgraded_cluster(
     )
     assert says in (found.message if found else "")
     assert bool(found) is bool(says)
+
+
+def test_cluster_takes_other_subnets_of_its_zones(empty: View) -> None:
+    """The accepted neighbor of the refused change (tests/rehearsal/refused)."""
+    (more,) = (one for one in CORPUS if one.name == "eks-cluster-with-more-subnets")
+    *_, (type_, inputs, _) = deployed(more, empty)
+    by_range = {live["cidrBlock"]: id_ for _, id_, live in empty.all(t.SUBNET)}
+    others = {"subnetIds": [by_range["10.0.0.0/24"], by_range["10.0.2.0/24"]]}
+    assert refusal(call(empty, type_, {**inputs, "vpcConfig": others}, "update", "acc")) is None
 
 
 def test_everything_is_deleted_in_order_but_the_logs_of_eks(state: View) -> None:
