@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, cast
 
 import pytest
+from pulumi import ResourceHook, ResourceHookArgs
 
 from infra.catalog.machines import EKS_CATALOG
+from infra.eks.node_groups import keep_size_within_limits
 from infra.eks.pod import OBSOLETE
 from infra.eks.ray import ray_args
 from infra.eks.stack import region_problems
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import ray_cluster_spec
+from infra.running_nodes import RunningNodesError, keep_running_nodes
 from tests.unit.stacks import eks
 
 SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"}
@@ -48,3 +52,31 @@ def test_region_must_be_that_of_the_zone() -> None:
     (problem,) = region_problems(settings, "us-west-2")
     assert problem.settings == ("aws:region", "location")
     assert region_problems(eks({"location": "use1-az1"}), "us-west-2") == []
+
+
+def hook_args(before: dict[str, Any], now: dict[str, Any], **outputs: Any) -> ResourceHookArgs:
+    return ResourceHookArgs(
+        urn="urn:gpu", id="gpu", name="gpu", type="group", old_inputs=before, new_inputs=now, old_outputs=outputs
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "running", "refused"), [((0, 4), 2, False), ((0, 2), 2, False), ((0, 1), 2, True), ((3, 4), 2, True)]
+)
+def test_limits_that_exclude_the_running_nodes_are_refused(
+    limits: tuple[int, int], running: int, *, refused: bool
+) -> None:
+    scaling = {"minSize": limits[0], "maxSize": limits[1], "desiredSize": 0}
+    args = hook_args({}, {"scalingConfig": scaling}, scalingConfig={"desiredSize": running})
+    with pytest.raises(RunningNodesError, match=f"has {running} nodes") if refused else nullcontext():
+        keep_size_within_limits(args)
+
+
+@pytest.mark.parametrize(("before", "refused"), [({}, False), ({"version": "1.34"}, True)])
+def test_version_that_the_group_has_does_not_replace_its_nodes(before: dict[str, Any], *, refused: bool) -> None:
+    """A group of an earlier version of this project has no version among its inputs."""
+    binding = keep_running_nodes("gpu", protect=True, nodes=lambda _: 2, recreates=lambda each: each.get("version"))
+    assert binding is not None
+    (hook,) = binding.before_update or ()
+    with pytest.raises(RunningNodesError, match="running nodes of gpu") if refused else nullcontext():
+        cast(ResourceHook, hook).callback(hook_args(before, {"version": "1.35"}, version="1.35"))
