@@ -33,14 +33,21 @@ def keep_running_nodes(
     """
 
     def refuse(args: ResourceHookArgs) -> None:
-        outputs, now = args.old_outputs or {}, args.new_inputs or {}
-        running = nodes(outputs)
-        # An input that is new to the program, with the value that the cloud had chosen, changes nothing.
-        before = {**{name: outputs[name] for name in now if name in outputs}, **(args.old_inputs or {})}
-        if running and recreates(before) != recreates(now):
-            raise RunningNodesError(
-                f"rdma-ray:protect is true, and this update would replace the running nodes of {name} ({running}) and"
-                " end what runs on them. When no job runs, set protect=false and run up (docs/changes.md)"
-            )
+        refuse_replacement(args, name, nodes=nodes, recreates=recreates)
 
     return ResourceHookBinding(before_update=[ResourceHook(f"keep-{name}", refuse)]) if protect else None
+
+
+def refuse_replacement(
+    args: ResourceHookArgs, name: str, *, nodes: Callable[[Values], int], recreates: Callable[[Values], Any]
+) -> None:
+    """Raise `RunningNodesError` if an update would replace running nodes; the arguments are `keep_running_nodes`'."""
+    outputs, now = args.old_outputs or {}, args.new_inputs or {}
+    running = nodes(outputs)
+    # An input that is new to the program, with the value that the cloud had chosen, changes nothing.
+    before = {**{key: outputs[key] for key in now if key in outputs}, **(args.old_inputs or {})}
+    if running and recreates(before) != recreates(now):
+        raise RunningNodesError(
+            f"rdma-ray:protect is true, and this update would replace the running nodes of {name} ({running}) and"
+            " end what runs on them. When no job runs, set protect=false and run up (docs/changes.md)"
+        )

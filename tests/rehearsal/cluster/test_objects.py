@@ -161,22 +161,23 @@ READY, PENDING = {"addresses": [{"ip": "10.0.0.1"}]}, {"notReadyAddresses": [{"i
     ("points", "existed", "why"),
     [
         ([], False, "have not been unchanged"),
-        ([endpoints(2)], False, "have not been unchanged"),
-        ([endpoints(2, **READY)], False, "have not been unchanged"),
-        ([endpoints(60)], False, None),
-        ([endpoints(60, **READY)], False, None),
-        ([endpoints(60, **READY, **PENDING)], False, "pods that are not ready"),
-        ([endpoints(2)], True, None),
+        ([(2, {})], False, "have not been unchanged"),
+        ([(2, READY)], False, "have not been unchanged"),
+        ([(60, {})], False, None),
+        ([(60, READY)], False, None),
+        ([(60, READY | PENDING)], False, "pods that are not ready"),
+        ([(2, {})], True, None),
         ([], True, None),
-        ([endpoints(60, **PENDING)], True, "pods that are not ready"),
-        ([{**endpoints(60, **PENDING), "metadata": {"name": "another"}}], True, None),
+        ([(60, PENDING)], True, "pods that are not ready"),
     ],
 )
 def test_service_waits_for_its_endpoints_to_settle_not_for_a_pod(
-    points: list[Json], existed: bool, why: str | None
+    points: list[tuple[int, Json]], existed: bool, why: str | None
 ) -> None:
     live = live_of("v1/Service", {"selector": {"a": "b"}})
-    said = unready({}, live, lambda _api, kind, *_: points if kind == "Endpoints" else [], existed=existed)
+    other = endpoints(60, **PENDING) | {"metadata": {"name": "another"}}
+    there = [other, *(endpoints(age_s, **subset) for age_s, subset in points)]
+    said = unready({}, live, lambda _api, kind, *_: there if kind == "Endpoints" else [], existed=existed)
     assert said is None if why is None else why in str(said)
 
 

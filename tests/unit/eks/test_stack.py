@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from pulumi import ResourceHook, ResourceHookArgs
+from pulumi import ResourceHookArgs
 
 from infra.catalog.machines import EKS_CATALOG
 from infra.eks.node_groups import keep_size_within_limits
@@ -15,7 +15,7 @@ from infra.eks.ray import ray_args
 from infra.eks.stack import region_problems
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import ray_cluster_spec
-from infra.running_nodes import RunningNodesError, keep_running_nodes
+from infra.running_nodes import RunningNodesError, refuse_replacement
 from tests.unit.stacks import eks
 
 SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"}
@@ -75,8 +75,6 @@ def test_limits_that_exclude_the_running_nodes_are_refused(
 @pytest.mark.parametrize(("before", "refused"), [({}, False), ({"version": "1.34"}, True)])
 def test_version_that_the_group_has_does_not_replace_its_nodes(before: dict[str, Any], *, refused: bool) -> None:
     """A group of an earlier version of this project has no version among its inputs."""
-    binding = keep_running_nodes("gpu", protect=True, nodes=lambda _: 2, recreates=lambda each: each.get("version"))
-    assert binding is not None
-    (hook,) = binding.before_update or ()
+    args = hook_args(before, {"version": "1.35"}, version="1.35")
     with pytest.raises(RunningNodesError, match="running nodes of gpu") if refused else nullcontext():
-        cast(ResourceHook, hook).callback(hook_args(before, {"version": "1.35"}, version="1.35"))
+        refuse_replacement(args, "gpu", nodes=lambda _: 2, recreates=lambda each: each.get("version"))
