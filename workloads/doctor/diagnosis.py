@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
-from workloads.doctor import machines, nodes, pods, ray, workload
+from workloads.doctor import admission, conditions, ended, machines, nodes, pods, ray, workload
 from workloads.doctor.check import Check, Problem, Severity
 from workloads.doctor.state import UNREADABLE, State
 from workloads.exits import Exit, last_line
 from workloads.results import Part, Time
 
-MODULES = (machines, pods, workload, ray, nodes)
+MODULES = (conditions, machines, pods, ended, workload, admission, ray, nodes)
 CHECKS = tuple(
     each
     for module in MODULES

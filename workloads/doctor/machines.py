@@ -10,28 +10,31 @@ from infra.catalog.machines import CATALOG, GkeMachine, Machine
 from infra.catalog.pins import GKE_NETWORK_API
 from infra.gke.pod import rdma_network
 from workloads.doctor.check import Problem, check
+from workloads.doctor.objects import DAEMONS, condition, containers, is_true, labels, name_of, owner_of
 from workloads.doctor.probe import Probe
-from workloads.doctor.state import State, condition, is_true, labels
+from workloads.doctor.state import SYSTEM, State
 
+Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
 EFA = "vpc.amazonaws.com/efa"
 NETWORKS = "networking.gke.io.networks/"
 GPU_LABELS = ("cloud.google.com/gke-accelerator", "nvidia.com/gpu.present")
 """Labels of the GPU nodes of both clouds (`infra.gke.pod`, `infra.eks.node_groups`)."""
-PLUGINS = (
-    "nvidia-gpu-device-plugin",
-    "nvidia-device-plugin",
-    "aws-efa-k8s-device-plugin",
-    "dranet",
-    "nvidia-driver-installer",
-)
-"""Parts of the names of the DaemonSets that make devices available (charts in `infra.catalog.pins`; GKE's own)."""
 YOUNG_S = 600
 """Seconds that a new node has for its driver, plugins and installer."""
-NOT_READY_S = 120
+YOUNG_POD_S = 120
+"""Seconds that a pod has which replaces another one on a node, as in an update of its DaemonSet."""
+STUCK = ("BackOff", "ErrImage", "Error", "OOMKilled")
+"""Parts of the kubelet's reasons for which no time is given: each follows a failure."""
+BEFORE = ("PodInitializing", "ContainerCreating")
+"""Reasons of the kubelet for a container that waits for others, whose reasons say more."""
+OFTEN, LATELY_S = 3, 1800
+"""Restarts, and seconds since the last one, from which a ready pod is reported."""
+GIB_PLUGIN = "nccl-plugin-gib"
+"""Part of the name of the image that installs gIB (`infra.catalog.pins`)."""
 
 
-def gpu_nodes(state: State) -> list[dict[str, Any]]:
+def gpu_nodes(state: State) -> list[Json]:
     """Return the GPU nodes."""
     return [node for node in state.objects("nodes") if any(label in labels(node) for label in GPU_LABELS)]
 
@@ -41,7 +44,7 @@ def machine_of(state: State) -> Machine | None:
     return CATALOG.get(state.outputs.machine or "")
 
 
-def settled(state: State) -> list[dict[str, Any]]:
+def settled(state: State) -> list[Json]:
     """Return the GPU nodes that had time for their driver and plugins, and are ready."""
     return [
         node
@@ -50,34 +53,65 @@ def settled(state: State) -> list[dict[str, Any]]:
     ]
 
 
-def name_of(body: dict[str, Any]) -> str:
-    """Return an object's name."""
-    return str(body["metadata"]["name"])
-
-
-def owner_of(body: dict[str, Any]) -> str:
-    """Return the name of an object's first owner; empty without one."""
-    owners = body["metadata"].get("ownerReferences") or []
-    return str(owners[0]["name"]) if owners else ""
-
-
-def waiting_reason(pod: dict[str, Any]) -> str:
-    """Return why a container of a pod does not run, as the kubelet writes it; empty if all run."""
-    status = pod.get("status") or {}
-    for each in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        waiting = (each.get("state") or {}).get("waiting")
+def waiting_reason(pod: Json) -> str:
+    """Return why a container of a pod does not run, and how it ended before; empty if all run."""
+    found = []
+    for each in containers(pod):
+        now, last = each.get("state") or {}, (each.get("lastState") or {}).get("terminated") or {}
+        waiting, ended = now.get("waiting"), now.get("terminated") or {}
         if waiting:
-            return f"{each['name']}: {waiting.get('reason', '')}: {waiting.get('message', '')}".rstrip(": ")
-    return ""
+            text = f"{each['name']}: {waiting.get('reason', '')}: {waiting.get('message', '')}".rstrip(": ")
+            found.append((waiting.get("reason") in BEFORE, f"{text}; before: {_end(last)}" if last else text))
+        elif ended.get("exitCode"):
+            found.append((False, f"{each['name']}: ended: {_end(ended)}"))
+    return min(found, key=lambda each: each[0], default=(False, ""))[1]
 
 
-def broken_plugins(state: State) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the pods of device plugins that are not ready, with why, on nodes that had time for them."""
+def _end(terminated: Json) -> str:
+    text = f"{terminated.get('reason')}, exit code {terminated.get('exitCode')}, {terminated.get('message') or ''}"
+    return " ".join(text.split()).rstrip(", ")
+
+
+def daemons_on(state: State) -> Iterator[tuple[Json, str, str]]:
+    """Yield each pod that belongs to a GPU node which had time for it, with its owner and the node.
+
+    A pod that waits for its node names it in its affinity (kubernetes: pkg/controller/daemon/util).
+    """
     nodes = {name_of(node) for node in settled(state)}
-    for pod in state.objects("system pods"):
-        mine = pod["spec"].get("nodeName") in nodes and any(each in owner_of(pod) for each in PLUGINS)
-        if mine and not is_true(pod, "Ready"):
-            yield pod, waiting_reason(pod) or f"phase {(pod.get('status') or {}).get('phase')}, not ready"
+    seen = set()
+    for pod in (*state.objects("system pods"), *state.objects("pods")):
+        key = _spaced(pod)
+        if key in seen:
+            continue
+        seen.add(key)
+        owner, node = owner_of(pod, *DAEMONS), pod["spec"].get("nodeName") or _target(pod)
+        if owner and node in nodes:
+            yield pod, owner, node
+
+
+def _target(pod: Json) -> str:
+    affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    fields = [field for term in affinity.get("nodeSelectorTerms") or [] for field in term.get("matchFields") or []]
+    return next((str(field["values"][0]) for field in fields if field.get("key") == "metadata.name"), "")
+
+
+def broken_daemons(state: State) -> Iterator[tuple[Json, str, str, str]]:
+    """Yield the pods of `daemons_on` that are not ready, with owner, node and why."""
+    runs = {(owner, node) for pod, owner, node in daemons_on(state) if is_true(pod, "Ready")}
+    for pod, owner, node in daemons_on(state):
+        phase, deleted = (pod.get("status") or {}).get("phase"), pod["metadata"].get("deletionTimestamp")
+        replaced = (owner, node) in runs and (deleted or phase in ("Failed", "Succeeded"))
+        ready, reason = condition(pod, "Ready"), waiting_reason(pod)
+        since = deleted or ready.get("lastTransitionTime") or pod["metadata"].get("creationTimestamp")
+        young = since is not None and state.age(since) <= YOUNG_POD_S and not any(each in reason for each in STUCK)
+        if ready.get("status") == "True" or replaced or young:
+            continue
+        status = pod.get("status") or {}
+        texts = [status.get("reason"), status.get("message"), condition(pod, "PodScheduled").get("message")]
+        text = reason or ": ".join(str(each) for each in texts if each) or ready.get("message") or "not ready"
+        yield pod, owner, node, f"phase {phase}: {text}"
 
 
 def probe_on(state: State, node: str) -> Probe | None:
@@ -89,32 +123,59 @@ def probe_on(state: State, node: str) -> Probe | None:
 
 
 @check(
-    "nodes",
-    "nodes",
-    cure="kubectl describe node NODE shows its conditions; delete a node that stays so, and the pool replaces it",
-)
-def nodes(state: State) -> Iterator[Problem]:
-    """A node is not ready, or no pod may be placed on it."""
-    for node in state.objects("nodes"):
-        ready = condition(node, "Ready")
-        if ready.get("status") != "True" and state.age(ready.get("lastTransitionTime")) > NOT_READY_S:
-            text = f"{ready.get('reason', 'no condition')}: {ready.get('message', '')}".rstrip(": ")
-            yield Problem(f"node {name_of(node)}", "the node is not ready", text)
-        elif node["spec"].get("unschedulable"):
-            cure = f"kubectl uncordon {name_of(node)}, unless it is under repair"
-            yield Problem(f"node {name_of(node)}", "the node is cordoned", "spec.unschedulable: true", cure, "warning")
-
-
-@check(
-    "device-plugins",
+    "daemons",
     "nodes",
     "system pods",
-    cure="kubectl -n kube-system logs POD shows why; delete the pod to start it again",
+    "daemon sets",
+    cure="kubectl -n NAMESPACE logs POD --all-containers --previous shows why; delete the pod to start it again",
 )
-def device_plugins(state: State) -> Iterator[Problem]:
-    """A device plugin, DRA driver or driver installer does not run on a GPU node, which lacks its devices."""
-    for pod, why in broken_plugins(state):
-        yield Problem(f"pod {name_of(pod)} on node {pod['spec']['nodeName']}", "a device plugin is not ready", why)
+def daemons(state: State) -> Iterator[Problem]:
+    """A DaemonSet's pod does not run on a GPU node, which lacks its driver, device plugin, CSI driver, CNI or agent."""
+    machine = machine_of(state)
+    reported = machine.nccl_installer if isinstance(machine, GkeMachine) else None
+    for pod, owner, node, why in broken_daemons(state):
+        if owner != reported:
+            where = f"pod {_spaced(pod)} on node {node}"
+            yield Problem(where, f"the pod of DaemonSet {owner} is not ready there", why)
+    for pod, owner, node in daemons_on(state):
+        again = [each for each in containers(pod) if _restarts(state, each, node)]
+        if again and is_true(pod, "Ready"):
+            text = "; ".join(
+                f"{each['name']}: {each.get('restartCount')} restarts, {_end(each['lastState']['terminated'])}"
+                for each in again
+            )
+            cause = f"the pod of DaemonSet {owner} restarts again and again there"
+            yield Problem(f"pod {_spaced(pod)} on node {node}", cause, text, severity="warning")
+    yield from _without_pods(state)
+
+
+def _spaced(body: Json) -> str:
+    return f"{body['metadata'].get('namespace') or SYSTEM}/{name_of(body)}"
+
+
+def _restarts(state: State, container: Json, node: str) -> bool:
+    """Return whether a container has restarted often, and lately: not only while its node started."""
+    ended = ((container.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
+    if not ended or int(container.get("restartCount") or 0) < OFTEN or state.age(ended) > LATELY_S:
+        return False
+    born = next((each["metadata"].get("creationTimestamp") for each in gpu_nodes(state) if name_of(each) == node), None)
+    return born is None or state.age(born) - state.age(ended) > YOUNG_S
+
+
+def _without_pods(state: State) -> Iterator[Problem]:
+    """Yield the DaemonSets whose pods cannot be created, such as by a quota: there is no pod that would say so."""
+    if any(state.age(node["metadata"].get("creationTimestamp")) <= YOUNG_S for node in state.objects("nodes")):
+        return
+    for body in state.objects("daemon sets"):
+        status = body.get("status") or {}
+        wanted, there = int(status.get("desiredNumberScheduled") or 0), int(status.get("currentNumberScheduled") or 0)
+        # While an update replaces pods, one may be missing for a moment.
+        if there < wanted and int(status.get("updatedNumberScheduled") or 0) >= there:
+            where = f"DaemonSet {_spaced(body)}"
+            cure = f"kubectl -n {body['metadata'].get('namespace') or SYSTEM} describe daemonset {name_of(body)}"
+            cure += ": its events name the quota or policy that refuses them"
+            cause = "its pods are not created on all its nodes"
+            yield Problem(where, cause, f"{there} of {wanted} pods", cure)
 
 
 @check(
@@ -124,13 +185,15 @@ def gpus(state: State) -> Iterator[Problem]:
     """A node offers fewer GPUs than its machine type has, or Ray's pod sees fewer."""
     if (machine := machine_of(state)) is None:
         return
-    broken = {pod["spec"]["nodeName"] for pod, _ in broken_plugins(state)}
+    broken = _broken(state)
     for node in settled(state):
         name, offered = name_of(node), int(node["status"]["allocatable"].get(GPU, 0))
         probe = probe_on(state, name)
-        if offered < machine.gpus and name not in broken:
-            text = f"allocatable {GPU}: {offered}"
-            yield Problem(f"node {name}", f"{offered} of the {machine.gpus} GPUs of a {machine.name}", text)
+        if offered < machine.gpus:
+            capacity = (node["status"].get("capacity") or {}).get(GPU, "unknown")
+            text = f"allocatable {GPU}: {offered}; capacity: {capacity}"
+            cure = broken.get(name)
+            yield Problem(f"node {name}", f"{offered} of the {machine.gpus} GPUs of a {machine.name}", text, cure)
         elif probe is not None and 0 < len(probe.gpus) < machine.gpus:
             text = f"NVML in Ray's pod {probe.ip}: {len(probe.gpus)} GPUs"
             yield Problem(f"node {name}", f"Ray's pod sees {len(probe.gpus)} of {machine.gpus} GPUs", text)
@@ -145,29 +208,61 @@ def nics(state: State) -> Iterator[Problem]:
     """A node offers fewer RDMA NICs than its machine type has, by its resources or as devices."""
     if (machine := machine_of(state)) is None:
         return
-    broken = {pod["spec"]["nodeName"] for pod, _ in broken_plugins(state)}
+    broken = _broken(state)
     by_claim: dict[str, int] = {}
     for each in state.objects("device slices"):
         node = each["spec"].get("nodeName")
         by_claim[node] = by_claim.get(node, 0) + sum(_is_rdma(device) for device in each["spec"].get("devices") or [])
+    if broken_networks(state):
+        return
+    missing = {}
     for node in settled(state):
         name, offered = name_of(node), node["status"]["allocatable"]
         if claims_nics(state):
-            found, missing = by_claim.get(name, 0), f"ResourceSlices of the node: {by_claim.get(name, 0)} RDMA devices"
+            found, text = by_claim.get(name, 0), f"ResourceSlices of the node: {by_claim.get(name, 0)} RDMA devices"
         elif machine.cloud == "eks":
-            found, missing = int(offered.get(EFA, 0)), f"allocatable {EFA}: {offered.get(EFA, 0)}"
+            found, text = int(offered.get(EFA, 0)), f"allocatable {EFA}: {offered.get(EFA, 0)}"
         else:
-            names = [rdma_network(nic) for nic in range(machine.nics)]
-            absent = [each for each in names if int(offered.get(NETWORKS + each, 0)) < 1]
-            found, missing = (
-                machine.nics - len(absent),
-                f"no allocatable {', '.join(NETWORKS + each for each in absent)}",
-            )
-        if found < machine.nics and name not in broken and not broken_networks(state):
-            yield Problem(f"node {name}", f"{found} of the {machine.nics} RDMA NICs of a {machine.name}", missing)
+            names = [NETWORKS + rdma_network(nic) for nic in range(machine.nics)]
+            absent = [each for each in names if int(offered.get(each, 0)) < 1]
+            found, text = machine.nics - len(absent), f"no allocatable {', '.join(absent)}"
+        if found < machine.nics:
+            missing[name] = found, text, sorted(each for each in offered if "/" in each and each != GPU)
+    # Only a fault of one node goes away with it.
+    alike = len(missing) == len(settled(state)) > 1 and len({found for found, _, _ in missing.values()}) == 1
+    for name, (found, text, there) in missing.items():
+        addresses = [each for each in there if each.startswith(NETWORKS) and each.endswith(".IP")]
+        cause, cure = f"{found} of the {machine.nics} RDMA NICs of a {machine.name}", broken.get(name)
+        if any(each.removesuffix(".IP") not in there for each in addresses):
+            cause += ": it offers their addresses (.IP) and not the devices"
+            cure = NAMES
+        elif alike and cure is None:
+            cure = SAME
+        offers = f"; there are: {', '.join(there) or 'no extended resources'}"
+        yield Problem(f"node {name}", cause, f"{text}{offers}", cure)
 
 
-def _is_rdma(device: dict[str, Any]) -> bool:
+NAMES = (
+    "a new node would be the same: GKE asks for the device and its address for each network of a pod, and these nodes"
+    " offer the address only. Compare the GKE version and the deviceMode (kubectl get gkenetworkparamset -o yaml) with"
+    " a pool that works (llm-d/llm-d#1730)"
+)
+SAME = (
+    "all GPU nodes are alike, so a new one would be too: compare the names that are there with those that the pods"
+    " request, then the DaemonSet of the NICs' driver, and the networks of the node pool"
+)
+
+
+def _broken(state: State) -> dict[str, str]:
+    """Return the cure for missing devices of each node with a DaemonSet's pod that is not ready."""
+    names: dict[str, list[str]] = {}
+    for _, owner, node, _ in broken_daemons(state):
+        names.setdefault(node, []).append(owner)
+    text = "first mend the pods of DaemonSets that are not ready there, one of which may offer the devices"
+    return {node: f"{text}: {', '.join(sorted({*owners}))}" for node, owners in names.items()}
+
+
+def _is_rdma(device: Json) -> bool:
     """Return whether a device is an RDMA NIC (kubernetes-sigs/dranet v1.4.0: pkg/apis/attributes.go)."""
     return bool((device.get("attributes") or {}).get("dra.net/rdma", {}).get("bool"))
 
@@ -177,7 +272,7 @@ def claims_nics(state: State) -> bool:
     return any(pod["spec"].get("resourceClaims") for pod in templates(state))
 
 
-def templates(state: State) -> Iterator[dict[str, Any]]:
+def templates(state: State) -> Iterator[Json]:
     """Yield the pod templates of the stack's workload, and its pods."""
     clusters = [each["spec"] for each in state.objects("rayclusters")]
     clusters += [

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from workloads.doctor.check import Problem, Severity, check
-from workloads.doctor.machines import installer, name_of, waiting_reason
-from workloads.doctor.state import State, condition, is_true, labels
+from workloads.doctor.causes import CAUSES, MOUNTING, Cause, first
+from workloads.doctor.check import Problem, check
+from workloads.doctor.machines import GPU, daemons_on, installer, machine_of, settled, waiting_reason
+from workloads.doctor.objects import condition, is_true, name_of
+from workloads.doctor.state import State
 
 Json = dict[str, Any]
 PENDING_S = 120
@@ -21,122 +22,6 @@ WAITING_S = 900
 START_S = 600
 """Seconds that a scheduled pod has for its volumes, image and containers: an image with CUDA takes minutes."""
 DAY_S = 86400
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A cause of a pod without a node. `pattern` matches messages of the component in `source`."""
-
-    name: str
-    pattern: str
-    text: str
-    cure: str
-    source: str
-    severity: Severity = "error"
-
-
-_GKE = "GoogleCloudPlatform/cluster-autoscaler: pkg/events, read 2026-11"
-_AUTOSCALER = "kubernetes/autoscaler: cluster-autoscaler, events and status ConfigMap, read 2026-11"
-_AWS = "EC2 Auto Scaling, scaling activities in public reports, read 2026-11"
-_SCHEDULER = "kubernetes 1.36.1: pkg/scheduler/framework/plugins"
-
-CAUSES = (
-    Cause(
-        "quota",
-        r"GCE quota exceeded|QUOTA_EXCEEDED|QuotaExceeded|VcpuLimitExceeded|Quota '\S+' exceeded",
-        "the cloud refuses the nodes: the quota of the project or account is used up",
-        "request more quota for the GPUs of this machine type (docs/gke.md, docs/eks.md), or lower nodes.max",
-        f"{_GKE}; {_AWS}",
-    ),
-    Cause(
-        "stockout",
-        r"GCE out of resources|ZONE_RESOURCE_POOL_EXHAUSTED|ResourcePoolExhausted|InsufficientInstanceCapacity"
-        r"|UnfulfillableCapacity|placeholder-cannot-be-fulfilled|cannot provision any more instances",
-        "the zone has no such machines now",
-        "wait, or use another zone (location) or kind of capacity (nodes.capacity)",
-        f"{_GKE}; {_AUTOSCALER}; {_AWS}",
-    ),
-    Cause(
-        "reservation",
-        r"Reservation (?:not ready|capacity exceeded|not found|incompatible)|Invalid Reservation"
-        r"|ReservationCapacityExceeded|InvalidCapacityReservation",
-        "the reservation does not serve these nodes",
-        "compare nodes.reservation with the reservation's zone, machine type, dates and free machines",
-        f"{_GKE}; {_AWS}",
-    ),
-    Cause(
-        "addresses",
-        r"IP space exhausted|InsufficientFreeAddressesInSubnet",
-        "the subnet has no addresses left for nodes or pods",
-        "use a larger range for the stack's networks (infra/addresses.py)",
-        f"{_GKE}; {_AWS}",
-    ),
-    Cause(
-        "late-nodes",
-        r"failed to appear in time|failed to register within",
-        "machines were started and did not become nodes in time",
-        "read the serial console or system log of one: the network, the image or its start script keeps it away",
-        f"{_GKE}; {_AUTOSCALER}",
-    ),
-    Cause(
-        "claim",
-        r"cannot allocate all claims|resourceclaim in use|resource claim|device class \S+ does not exist",
-        "no node has the devices that the pod claims",
-        "kubectl get resourceslices,deviceclasses: is the DRA driver of the NICs there, are the devices taken?",
-        _SCHEDULER,
-    ),
-    Cause(
-        "volume",
-        r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim \S+ not found"
-        r"|didn't find available persistent volumes|bound to non-existent pv",
-        "its volume is not available",
-        "kubectl -n ray describe pvc: does the file system or bucket behind it exist?",
-        _SCHEDULER,
-    ),
-    Cause(
-        "full-pool",
-        r"max node group size reached|max cluster .{1,20}limit reached",
-        "the node pool is at its maximum",
-        "raise nodes.max, or wait for the other pods",
-        _AUTOSCALER,
-    ),
-    Cause(
-        "nics",
-        r"Insufficient (?:vpc\.amazonaws\.com/efa|networking\.gke\.io\.networks/\S+)",
-        "no node has all its RDMA NICs free",
-        "see the nodes' allocatable NICs: a device plugin or a network is missing, or another pod holds them",
-        _SCHEDULER,
-    ),
-    Cause(
-        "taint",
-        r"untolerated taint",
-        "the fitting nodes have a taint that the pod does not tolerate",
-        "kubectl describe node shows it: remove the taint, or wait if the cloud set it for maintenance",
-        _SCHEDULER,
-    ),
-    Cause(
-        "gpus",
-        rf"Insufficient {re.escape('nvidia.com/gpu')}",
-        "every GPU node is taken",
-        "wait, or raise nodes.max; `rdma-ray list` shows the jobs that run",
-        _SCHEDULER,
-    ),
-    Cause(
-        "resources",
-        r"Insufficient (?:cpu|memory|ephemeral-storage)|Too many pods",
-        "no node has enough CPUs, memory or disk",
-        "compare the pod's requests with `kubectl describe node`",
-        _SCHEDULER,
-    ),
-    Cause(
-        "selector",
-        r"didn't match Pod's node affinity/selector",
-        "no node has the labels that the pod selects",
-        "compare the pod's nodeSelector with the node pool: `make up` sets both",
-        _SCHEDULER,
-    ),
-)
-"""Causes by precedence: the first one that matches any message explains the others."""
 
 STARTS = {
     "image": (
@@ -179,8 +64,8 @@ MOUNTS = (
 
 
 def explained(texts: list[str]) -> Cause | None:
-    """Return the cause that the messages about a pod name; None if they name none."""
-    return next((cause for cause in CAUSES if any(re.search(cause.pattern, text) for text in texts)), None)
+    """Return the cause that the messages about a pod without a node name; None if they name none."""
+    return first(CAUSES, texts)
 
 
 def events_of(state: State, name: str) -> list[Json]:
@@ -222,7 +107,10 @@ def on_autoscaler(state: State) -> list[str]:
 def pods(state: State) -> Iterator[Problem]:
     """A pod of Ray is pending, does not start, or is not ready: by quota, stockout, taint, claim, image and more."""
     installing = {problem.where.rpartition("node ")[2] for problem in installer(state)}
+    daemons = {name_of(pod) for pod, *_ in daemons_on(state)}  # `daemons` reports them
     for pod in state.objects("pods"):
+        if name_of(pod) in daemons:
+            continue
         phase, age = (pod.get("status") or {}).get("phase"), state.age(pod["metadata"].get("creationTimestamp"))
         if phase in ("Succeeded", "Failed") or pod["metadata"].get("deletionTimestamp") or is_true(pod, "Ready"):
             continue
@@ -246,7 +134,7 @@ def _without_node(state: State, pod: Json, age: float) -> Iterator[Problem]:
     sure = explained([*failed, *outside]) or explained(refused)
     if sure is not None:
         shown = next(text for text in [*failed, *outside, *refused] if re.search(sure.pattern, text))
-        yield Problem(where, f"no node: {sure.text}", shown, sure.cure, sure.severity)
+        yield _unplaced(state, pod, sure, shown)
     elif last == "TriggeredScaleUp":
         if age > WAITING_S:
             shown = next(text for reason, text in reversed(events) if reason == last)
@@ -256,10 +144,27 @@ def _without_node(state: State, pod: Json, age: float) -> Iterator[Problem]:
             yield Problem(where, f"has waited {age / 60:.0f} min for its node", shown, cure, "warning")
     elif age > PENDING_S:
         cause = explained([message])
-        text = "no node fits" if cause is None else f"no node: {cause.text}"
-        yield Problem(
-            where, text, (refused or [message])[-1] if cause is None else message, cause.cure if cause else None
-        )
+        if cause is None:
+            yield Problem(where, "no node fits", (refused or [message])[-1])
+        else:
+            yield _unplaced(state, pod, cause, message)
+
+
+def _unplaced(state: State, pod: Json, cause: Cause, shown: str) -> Problem:
+    """Return the problem of a pod without a node. More nodes do not help where one has lost GPUs."""
+    machine = machine_of(state)
+    used = {each["spec"].get("nodeName") for each in state.objects("pods") if each is not pod}
+    short = {
+        name_of(node): int(node["status"]["allocatable"].get(GPU, 0))
+        for node in settled(state)
+        if machine is not None and name_of(node) not in used
+    }
+    short = {name: gpus for name, gpus in short.items() if machine is not None and gpus < machine.gpus}
+    if cause.name not in ("gpus", "full-pool") or not short:
+        return Problem(f"pod {name_of(pod)}", f"no node: {cause.text}", shown, cause.cure, cause.severity)
+    counts = ", ".join(f"node {name} offers {gpus} GPUs" for name, gpus in sorted(short.items()))
+    cure = "replace that node, as the finding `gpus` says: its place stays lost while it exists (NVIDIA/aicr#1858)"
+    return Problem(f"pod {name_of(pod)}", "no node: a free GPU node has lost GPUs", f"{counts}; {shown}", cure)
 
 
 def _not_started(state: State, pod: Json, age: float) -> Iterator[Problem]:
@@ -272,8 +177,11 @@ def _not_started(state: State, pod: Json, age: float) -> Iterator[Problem]:
         return
     setups = [event for event in events_of(state, name_of(pod)) if event.get("reason") in MOUNTS]
     if setups:
+        texts = [f"{each['reason']}: {each.get('message')}" for each in reversed(setups)]
+        cause = first(MOUNTING, texts)
         cure = "the message names the volume, network or device: does it exist, and may this node use it?"
-        yield Problem(where, "the node cannot set it up", f"{setups[-1]['reason']}: {setups[-1]['message']}", cure)
+        shown = next((text for text in texts if cause and re.search(cause.pattern, text)), texts[0])
+        yield Problem(where, cause.text if cause else "the node cannot set it up", shown, cause.cure if cause else cure)
     else:
         ready = condition(pod, "Ready")
         shown = waiting or str(ready.get("message") or ready.get("reason") or f"phase {pod['status'].get('phase')}")
@@ -298,39 +206,6 @@ def refused_pods(state: State) -> Iterator[Problem]:
 REFUSED = ("FailedToCreateHeadPod", "FailedToCreateWorkerPod", "FailedCreate")
 CREATED = ("CreatedHeadPod", "CreatedWorkerPod", "SuccessfulCreate")
 """Reasons of events of KubeRay (ray-operator/controllers/ray/utils/constant.go, 1.6.2) and of the Job controller."""
-
-
-@check(
-    "memory", "pods", cure="raise the pod's memory, or keep less in it: ray.put and actors hold memory until they end"
-)
-def memory(state: State) -> Iterator[Problem]:
-    """A container of Ray was killed for its memory within the last day."""
-    for pod in state.objects("pods"):
-        for each in (pod.get("status") or {}).get("containerStatuses") or []:
-            states = (each.get("state") or {}, each.get("lastState") or {})
-            ended: Json = next((one["terminated"] for one in states if "terminated" in one), {})
-            if ended.get("reason") == "OOMKilled" and state.age(ended.get("finishedAt")) < DAY_S:
-                text = f"OOMKilled at {ended.get('finishedAt')}, restarted {each.get('restartCount')} times"
-                lost = ", and every job with it" if _is_head(pod) else ""
-                yield Problem(
-                    f"pod {name_of(pod)}, container {each['name']}", f"it was killed for its memory{lost}", text
-                )
-
-
-@check("restarts", "pods", cure="kubectl -n ray logs POD --previous shows its last lines")
-def restarts(state: State) -> Iterator[Problem]:
-    """The head restarted within the last day, which ends every job."""
-    for pod in filter(_is_head, state.objects("pods")):
-        for each in (pod.get("status") or {}).get("containerStatuses") or []:
-            ended = (each.get("lastState") or {}).get("terminated") or {}
-            recent = state.age(ended.get("finishedAt")) < DAY_S
-            if each["name"] == "ray-head" and ended and recent and ended.get("reason") != "OOMKilled":
-                text = f"exit code {ended.get('exitCode')} ({ended.get('reason')}) at {ended.get('finishedAt')}"
-                yield Problem(f"pod {name_of(pod)}", "the head restarted", text)
-
-
-def _is_head(pod: Json) -> bool:
-    return labels(pod).get("ray.io/node-type") == "head"
 
 
 def _volume_problem(state: State, pod: Json) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 
 from infra.catalog.pins import RAY_IN
 from workloads.doctor.check import Problem, check
-from workloads.doctor.machines import GPU, gpu_nodes, name_of
+from workloads.doctor.machines import GPU, gpu_nodes
+from workloads.doctor.objects import is_true, labels, name_of
 from workloads.doctor.pods import PENDING_S
-from workloads.doctor.state import WORKLOAD, State, is_true, labels
+from workloads.doctor.state import WORKLOAD, State
 from workloads.doctor.workload import workload_of
 
 Json = dict[str, Any]

@@ -28,6 +28,7 @@ from workloads.client.kubectl import Kubectl
 from workloads.client.run import python_of, submit_driver
 from workloads.client.stack import KINDS
 from workloads.doctor.kept import Kept, metadata
+from workloads.doctor.objects import DAEMONS, is_true, labels, of_daemon, owner_of, trimmed
 from workloads.doctor.probe import KIND, Probe
 from workloads.doctor.redaction import MOST_LEARNED, Redactor
 from workloads.exits import WorkloadError
@@ -199,6 +200,8 @@ class Collector:
             "autoscaler": _get(
                 kubectl, "configmaps", f"--namespace={SYSTEM}", "--field-selector", f"metadata.name={AUTOSCALER_STATUS}"
             ),
+            "system pods": lambda: _system_pods(kubectl),
+            "daemon sets": _get(kubectl, OF_SYSTEM["daemon sets"], "--all-namespaces"),
             "operators": _get(kubectl, "deployments.apps", "--all-namespaces"),
             "secrets": lambda: [{"name": line} for line in kubectl.run("get", "secrets", "--output=name").split()],
         }
@@ -297,6 +300,17 @@ def _get(kubectl: Kubectl, kind: str, *arguments: str) -> Callable[[], list[Json
     return lambda: kubectl.get(kind, *arguments)
 
 
+def _system_pods(kubectl: Kubectl) -> list[Json]:
+    """Return the pods of kube-system, and of DaemonSets and the kubelet's own pods in all namespaces.
+
+    GKE's drivers have namespaces of their own, such as gke-managed-networking-dra-driver.
+    """
+    own = kubectl.get("pods", f"--namespace={SYSTEM}")
+    others = kubectl.get("pods", "--all-namespaces", f"--field-selector=metadata.namespace!={SYSTEM}")
+    found = [pod for pod in (*own, *others) if owner_of(pod, *DAEMONS)]
+    return [*map(of_daemon, found), *(pod for pod in own if not owner_of(pod, *DAEMONS))]
+
+
 def _result(answer: Any) -> Any:
     """Return the content of an answer of Ray's dashboard, whose modules wrap it in different ways."""
     if not isinstance(answer, dict) or "data" not in answer:
@@ -325,32 +339,6 @@ def demands(status: str) -> list[str]:
     lines = [line.strip() for line in rest.splitlines()]
     # `bundle_group_…` is how Ray checks whether a placement group is ready.
     return [line for line in lines if line.startswith("{") and "bundle_group_" not in line]
-
-
-def trimmed(body: Json) -> Json:
-    """Return an object without the list of a node's images, which is long and no evidence."""
-    if isinstance(body.get("status"), dict) and "images" in body["status"]:
-        return body | {"status": {key: value for key, value in body["status"].items() if key != "images"}}
-    return body
-
-
-def labels(body: Json) -> dict[str, str]:
-    """Return an object's labels."""
-    found = metadata(body).get("labels")
-    return found if isinstance(found, dict) else {}
-
-
-def condition(body: Json, type_: str) -> Json:
-    """Return a condition of an object's status, or {}."""
-    status = body.get("status")
-    found = status.get("conditions") if isinstance(status, dict) else None
-    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    return next((each for each in listed if each.get("type") == type_), {})
-
-
-def is_true(body: Json, type_: str) -> bool:
-    """Return whether a condition is true."""
-    return condition(body, type_).get("status") == "True"
 
 
 def dumped(state: State) -> Json:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from infra.kubernetes.time_limit_pod import ENDED
 from workloads.doctor.check import Problem, check
-from workloads.doctor.machines import name_of, owner_of
-from workloads.doctor.pods import PENDING_S, WAITING_S, explained
-from workloads.doctor.state import State, condition, is_true, labels
+from workloads.doctor.objects import condition, containers, labels, name_of, owner_of
+from workloads.doctor.pods import PENDING_S
+from workloads.doctor.state import State
 
 Json = dict[str, Any]
 SECTIONS = {"cluster": "rayclusters", "job": "rayjobs", "indexed-job": "jobs", "service": "rayservices"}
@@ -94,52 +93,6 @@ def _applications(status: Json) -> Iterator[str]:
                 yield f"{name} {found['status']}: {' '.join(str(found.get('message')).split())}"
 
 
-@check(
-    "queue",
-    "workloads",
-    "cluster queues",
-    "local queues",
-    cure="kubectl get clusterqueue,workload -A -o wide (docs/queues.md)",
-)
-def queue(state: State) -> Iterator[Problem]:
-    """The queue does not admit the workload: inactive, too small, or used by others; or the cloud refuses its nodes."""
-    inactive = [
-        (f"{body['kind']} {name_of(body)}", active)
-        for body in (*state.objects("cluster queues"), *state.objects("local queues"))
-        if (active := condition(body, "Active")).get("status") == "False"
-    ]
-    for where, active in inactive:
-        yield Problem(where, "the queue is inactive", f"{active.get('reason')}: {active.get('message')}")
-    for request in state.objects("provisioning requests"):
-        if (failed := condition(request, "Failed")).get("status") == "True":
-            text = f"{failed.get('reason')}: {failed.get('message')}"
-            cause = explained([text])
-            why = cause.text if cause else "the cloud refuses the queued nodes"
-            yield Problem(f"ProvisioningRequest {name_of(request)}", why, text, cause.cure if cause else None)
-    body = queued(state)
-    if body is None or inactive or is_true(body, "Admitted") or is_true(body, "Finished"):
-        return
-    where = f"Workload {name_of(body)} of {state.outputs.ray.cluster}"
-    reserved, age = condition(body, "QuotaReserved"), state.age(body["metadata"].get("creationTimestamp"))
-    text = f"{reserved.get('reason')}: {reserved.get('message')}"
-    if body["spec"].get("active") is False:
-        cure = f'kubectl -n ray patch workload {name_of(body)} --type merge -p \'{{"spec":{{"active":true}}}}\''
-        yield Problem(where, "it is deactivated", text, cure)
-    elif reserved.get("status") != "True" and re.search(
-        r"ExceedsMaxQuota|maximum capacity|NoMatchingFlavor|Misconfigured", text
-    ):
-        cure = "raise nodes.max, or ask for fewer nodes: the quota is that of nodes.max"
-        yield Problem(where, "the queue can never admit it", text, cure)
-    elif reserved.get("status") != "True" and age > PENDING_S:
-        cure = "wait for the workloads before it: kubectl -n ray get workloads"
-        yield Problem(where, f"has waited {age / 60:.0f} min in the queue", text, cure, "warning")
-    elif age > WAITING_S and not any(is_true(each, "Failed") for each in state.objects("provisioning requests")):
-        checks = (body.get("status") or {}).get("admissionChecks") or []
-        text = "; ".join(f"{each.get('name')} {each.get('state')}: {each.get('message')}" for each in checks)
-        cure = "wait: the cloud provisions the nodes of queued requests when it has all of them"
-        yield Problem(where, f"has waited {age / 60:.0f} min for its nodes", text, cure, "warning")
-
-
 @check("isolation", "network policies", "pods", cure="make up: it creates the policy again")
 def isolation(state: State) -> Iterator[Problem]:
     """No NetworkPolicy selects a pod of Ray, so every pod of the cluster reaches its ports."""
@@ -160,18 +113,21 @@ def _selects(selector: Json, its: dict[str, str]) -> bool:
 
 @check("images", "pods", cure="pin ray.image by its digest in the stack file, then make up")
 def images(state: State) -> Iterator[Problem]:
-    """Pods of Ray run different images, or different contents of one tag."""
+    """Pods of Ray run different images, or different contents of one tag; of sidecars, too."""
     found: dict[str, dict[str, list[str]]] = {}
+    ours: set[str] = set()
     for pod in state.objects("pods"):
         if "ray.io/node-type" not in labels(pod):
             continue
-        for each in (pod.get("status") or {}).get("containerStatuses") or []:
+        for each in containers(pod):
             digest = str(each.get("imageID") or "").rpartition("@")[2]
-            if each["name"] in ("ray-head", "ray-worker") and digest:
+            if digest:
                 found.setdefault(str(each["image"]), {}).setdefault(digest, []).append(name_of(pod))
-    if len(found) > 1:
-        yield Problem("pods of Ray", "they run different images", "; ".join(sorted(found)))
+                ours |= {str(each["image"])} if each["name"] in ("ray-head", "ray-worker") else set()
+    if len(ours) > 1:
+        yield Problem("pods of Ray", "they run different images", "; ".join(sorted(ours)))
     for image, digests in found.items():
         if len(digests) > 1:
             text = "; ".join(f"{digest[:19]} on {', '.join(names[:3])}" for digest, names in sorted(digests.items()))
-            yield Problem(f"image {image}", "the tag moved while the cluster grew", text)
+            cure = None if image in ours else "delete the older pods: a sidecar's image comes from who injects it"
+            yield Problem(f"image {image}", "the tag moved while the cluster grew", text, cure)
