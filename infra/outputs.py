@@ -115,9 +115,10 @@ class Ray(Contract):
 
 
 class Storage(Contract):
-    """Folder that every Ray node sees under the same path."""
+    """Folder that every Ray node sees under the same path. `efa`: the nodes reach its file system over EFA."""
 
     path: str
+    efa: bool = False
 
 
 class Outputs(Contract):
@@ -176,9 +177,14 @@ def cloud_outputs(
             **(service if settings.ray.mode == "service" else {}),
             "token": token,
         },
-        "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,
+        "storage": _folder(settings) if settings.storage.bucket else None,
         "queue": LOCAL_QUEUE if settings.queue == "kueue" else None,
     }
+
+
+def _folder(settings: CloudSettings) -> dict[str, Any]:
+    over_efa = settings.target == "eks" and settings.storage.efa
+    return {"path": settings.storage.mount_path} | ({"efa": True} if over_efa else {})
 
 
 def job_stack(settings: CloudSettings, ray_cluster: str) -> str:

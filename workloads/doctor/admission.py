@@ -35,8 +35,7 @@ WAYS = (
     (r"CapacityRevoked|[Cc]apacity.{1,40}revoked|max(?:imum)? ?run ?(?:duration|time)|no longer valid", REVOKED),
     (
         r"re-?queu|RequeuingLimit",
-        "mend first what kept its pods from being ready, which the findings about pods and nodes name, or wait for"
-        " machines: without spot capacity Kueue gives up, too (kubernetes-sigs/kueue#15255)",
+        "mend first what kept its pods from being ready (see the findings about pods and nodes), or wait for machines",
     ),
     (r"MaximumExecutionTime|maximum execution time", "its limit of time is over: raise it if the work is not done"),
     (
@@ -48,7 +47,7 @@ WAYS = (
     (r"NodeFailures", "a node of it failed, and there was no other one in its topology"),
     (r"QueueStopped|OnHold", "an administrator has stopped the queue: spec.stopPolicy of the queue says so"),
 )
-"""What a reason or message means for the next step."""
+"""What a reason or message means for the next step. Too many re-queues also follow a lack of machines: kueue#15255."""
 
 
 @check(
@@ -59,7 +58,7 @@ WAYS = (
     cure="kubectl get clusterqueue,workload -A -o wide (docs/queues.md)",
 )
 def admitted(state: State) -> Iterator[Problem]:
-    """The queue does not admit the workload, has evicted or deactivated it, or the cloud refuses or revokes its nodes."""
+    """The queue does not admit the workload, has evicted or deactivated it, or the cloud refuses or revokes nodes."""
     inactive = [
         (f"{body['kind']} {name_of(body)}", active)
         for body in (*state.objects("cluster queues"), *state.objects("local queues"))
@@ -139,7 +138,8 @@ def _all_texts(body: Json, stops: list[Json]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def _way(text: str) -> str:
+def _way(stops: list[Json]) -> str:
+    text = "; ".join(_said(each) for each in stops)
     return next((way for pattern, way in WAYS if re.search(pattern, text)), "mend what the messages name")
 
 
@@ -157,7 +157,7 @@ def _deactivated(state: State, body: Json, stops: list[Json]) -> Problem:
     ended = ((workload_of(state) or {}).get("metadata", {}).get("annotations") or {}).get(ENDED)
     unknown = "nothing says why, so a user set spec.active"
     cause = _cause(stops, str(ended or unknown))
-    way = REVOKED if revoked else "ask who ended it" if cause in (ended, unknown) else _way(f"{cause} {text}")
+    way = REVOKED if revoked else "ask who ended it" if cause in (ended, unknown) else _way(stops)
     activate = f'kubectl -n ray patch workload {name_of(body)} --type merge -p \'{{"spec":{{"active":true}}}}\''
     cure = f"{way}. Activated, {KEEP}; then {activate}"
     return Problem(_where(state, body), f"it is deactivated: {cause}", text, cure)
@@ -168,7 +168,7 @@ def _stopped(state: State, body: Json, stops: list[Json]) -> Problem:
     checks_only = all(str(each.get("type")).startswith("check ") for each in stops)
     evicted = any(each.get("type") in CAUSES_FIRST for each in stops)
     what = "it was evicted" if evicted else "an admission check is not met" if checks_only else "it is held back"
-    cure = f"{_way(f'{cause} {text}')}. Kueue queues it again by itself; {KEEP}"
+    cure = f"{_way(stops)}. Kueue queues it again by itself; {KEEP}"
     return Problem(_where(state, body), f"{what}: {cause}", text, cure, "warning" if checks_only else "error")
 
 

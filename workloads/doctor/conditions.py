@@ -45,6 +45,7 @@ PRESSURES = {
     "PIDPressure": "the kubelet evicts pods of this node: end the job that starts so many processes",
 }
 """Cures of the kubelet's own pressures, which a new node does not cure."""
+SILENT = "what reports it is silent: see the pods of DaemonSets on that node (`daemons`), and its agents' logs"
 REPLACE = (
     "write checkpoints, then kubectl cordon NODE and delete the node, which ends what runs there: the pool replaces it"
 )
@@ -80,8 +81,9 @@ def _wrong(state: State, node: Json) -> Iterator[Problem]:
             continue  # the node controller sets all of the kubelet's conditions when the kubelet is silent
         cause = "the node is not ready" if type_ == "Ready" else f"the node's condition {type_} is {status}"
         text = f"{each.get('reason') or 'no reason'}: {each.get('message') or ''}".rstrip(": ")
-        severity: Severity = "warning" if ADVICE.search(type_) else "error"
-        yield Problem(where, cause, text, _cure(state, type_, str(each.get("reason"))), severity)
+        severity: Severity = "warning" if ADVICE.search(type_) and status == "True" else "error"
+        cure = SILENT if type_ != "Ready" and status == "Unknown" else _cure(state, type_, str(each.get("reason")))
+        yield Problem(where, cause, text, cure, severity)
 
 
 def is_good(type_: str, status: str) -> bool:

@@ -127,7 +127,7 @@ def probe_on(state: State, node: str) -> Probe | None:
     "nodes",
     "system pods",
     "daemon sets",
-    cure="kubectl -n NAMESPACE logs POD --all-containers --previous shows why; delete the pod to start it again",
+    cure="kubectl -n NAMESPACE logs POD --all-containers shows why; delete the pod to start it again",
 )
 def daemons(state: State) -> Iterator[Problem]:
     """A DaemonSet's pod does not run on a GPU node, which lacks its driver, device plugin, CSI driver, CNI or agent."""
@@ -135,18 +135,21 @@ def daemons(state: State) -> Iterator[Problem]:
     reported = machine.nccl_installer if isinstance(machine, GkeMachine) else None
     for pod, owner, node, why in broken_daemons(state):
         if owner != reported:
-            where = f"pod {_spaced(pod)} on node {node}"
-            yield Problem(where, f"the pod of DaemonSet {owner} is not ready there", why)
+            cause = f"the pod of DaemonSet {owner} is not ready there"
+            yield Problem(f"pod {name_of(pod)} on node {node}", cause, why, _log_cure(pod))
     for pod, owner, node in daemons_on(state):
         again = [each for each in containers(pod) if _restarts(state, each, node)]
         if again and is_true(pod, "Ready"):
-            text = "; ".join(
-                f"{each['name']}: {each.get('restartCount')} restarts, {_end(each['lastState']['terminated'])}"
-                for each in again
-            )
+            ends = [(each, _end(each["lastState"]["terminated"])) for each in again]
+            text = "; ".join(f"{each['name']}: {each.get('restartCount')} restarts, {end}" for each, end in ends)
             cause = f"the pod of DaemonSet {owner} restarts again and again there"
-            yield Problem(f"pod {_spaced(pod)} on node {node}", cause, text, severity="warning")
+            yield Problem(f"pod {name_of(pod)} on node {node}", cause, text, _log_cure(pod), "warning")
     yield from _without_pods(state)
+
+
+def _log_cure(pod: Json) -> str:
+    namespace = pod["metadata"].get("namespace") or SYSTEM
+    return f"kubectl -n {namespace} logs POD --all-containers shows why; delete the pod to start it again"
 
 
 def _spaced(body: Json) -> str:
@@ -231,9 +234,9 @@ def nics(state: State) -> Iterator[Problem]:
     # Only a fault of one node goes away with it.
     alike = len(missing) == len(settled(state)) > 1 and len({found for found, _, _ in missing.values()}) == 1
     for name, (found, text, there) in missing.items():
-        addresses = [each for each in there if each.startswith(NETWORKS) and each.endswith(".IP")]
+        addresses = any(each.startswith(NETWORKS) and each.endswith(".IP") for each in there)
         cause, cure = f"{found} of the {machine.nics} RDMA NICs of a {machine.name}", broken.get(name)
-        if any(each.removesuffix(".IP") not in there for each in addresses):
+        if addresses and not found:  # a node that lacks some devices has lost them
             cause += ": it offers their addresses (.IP) and not the devices"
             cure = NAMES
         elif alike and cure is None:

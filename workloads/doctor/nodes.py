@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from infra.catalog.pins import GIB
 from workloads.doctor.check import Problem, check
+from workloads.doctor.machines import GIB_PLUGIN
 from workloads.doctor.probe import LIBRARIES, Probe
 from workloads.doctor.state import State
 from workloads.nccl.evidence.gpu import THROTTLING
@@ -13,6 +15,8 @@ from workloads.slurm.facts import MEMLOCK as SLURM_MEMLOCK
 
 NEEDS = {"gib": LIBRARIES[:2], "efa": LIBRARIES[2:]}
 """Libraries of the image that NCCL's plugin of a transport loads (docs/gke.md, images/ray-efa). `ib` has no plugin."""
+GIB_FIXED, GIB_NCCL = (1, 1, 2), (2, 28)
+"""gIB before 1.1.2 may not be compatible with NCCL 2.27 or older (GoogleCloudPlatform/cluster-toolkit#5674)."""
 SHM_BYTES = 2**30
 """Minimum of /dev/shm: NCCL, torch's data loader and Ray's object store share it. A container's default is 64 MiB."""
 MEMLOCK_BYTES = 2**34
@@ -94,6 +98,59 @@ def plugin(state: State) -> Iterator[Problem]:
     """The nodes have different builds of NCCL's network plugin."""
     if text := _different(on_fabric(state), lambda probe: probe.plugin):
         yield Problem("Ray nodes", "they have different builds of NCCL's network plugin", text)
+
+
+@check(
+    "gib-nccl",
+    "probes",
+    cure=f"use an image with NCCL {GIB_NCCL[0]}.{GIB_NCCL[1]} or newer (`rdma-ray image build`), or gIB 1.1.2 or newer,"
+    " which supports older ones (infra/catalog/pins.py, then make up)",
+)
+def gib_nccl(state: State) -> Iterator[Problem]:
+    """NCCL is older than the installed gIB supports: it may not load the plugin, and uses sockets."""
+    installed = gib_version(state)
+    for probe in on_fabric(state):
+        nccl = probe.versions.get("nccl")
+        if state.outputs.fabric.transport != "gib" or installed >= GIB_FIXED or not nccl:
+            continue
+        if _numbers(nccl)[:2] < GIB_NCCL:
+            version = ".".join(map(str, installed))
+            yield Problem(named(probe), f"NCCL is older than gIB {version} supports", f"NCCL {nccl}, gIB {version}")
+
+
+def gib_version(state: State) -> tuple[int, ...]:
+    """Return the version of gIB that the installer's pods have, or that the project pins."""
+    images = [
+        str(each.get("image"))
+        for pod in state.objects("system pods")
+        for each in pod["spec"].get("initContainers") or []
+        if GIB_PLUGIN in str(each.get("image"))
+    ]
+    tags = [image.partition("@")[0].rpartition(":")[2] for image in images] or [GIB]
+    return min(_numbers(tag) for tag in tags)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d{1,6}", version)[:3])
+
+
+@check(
+    "lustre",
+    "probes",
+    cure="grep -i -A5 lustre /var/log/cloud-init-output.log on the node names the step that failed (docs/eks.md); when"
+    " its job has ended, delete the node, and the pool replaces it",
+)
+def lustre(state: State) -> Iterator[Problem]:
+    """The stack's folder is to be reached over EFA, and a node's Lustre client uses TCP.
+
+    The client falls back if it was not configured for EFA (aws/aws-parallelcluster-cookbook#3251, #3262). That its
+    driver is loaded does not show that it is used: nothing that a pod can read shows that.
+    """
+    storage = state.outputs.storage
+    for probe in on_fabric(state) if storage is not None and storage.efa else []:
+        if probe.lustre is not None and "kefalnd" not in probe.lustre:
+            text = f"kernel modules of LNet: {', '.join(probe.lustre) or 'none'}, and not kefalnd"
+            yield Problem(named(probe), "its Lustre client uses TCP instead of EFA", text)
 
 
 @check("shm", "probes", cure="mount an emptyDir of medium Memory at /dev/shm, as the stack's pods do: make up")

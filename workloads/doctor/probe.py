@@ -40,6 +40,8 @@ LIBRARIES = ("libnl-3.so.200", "libnl-route-3.so.200", "libfabric.so.1")
 """Libraries that a plugin of NCCL loads: gIB needs libnl, aws-ofi-nccl needs libfabric."""
 PLUGIN = "libnccl-net*.so"
 """Network plugins of NCCL: gIB's is libnccl-net.so, aws-ofi-nccl's libnccl-net-ofi.so (public logs, read 2026-11)."""
+LUSTRE_DRIVERS = ("ksocklnd", "kefalnd")
+"""Kernel modules by which Lustre's client sends: over TCP, and over EFA (FSx docs, configure-efa-clients)."""
 IPC_LOCK = 14
 """Bit of CAP_IPC_LOCK (Linux: include/uapi/linux/capability.h), with which no limit of locked memory applies."""
 HEAD_NAME = "FQ_RAY_IP"
@@ -61,6 +63,7 @@ class Probe(Part):
         libraries: Which of LIBRARIES the loader finds.
         plugin: NCCL's network plugin by file name, with the beginning of its SHA-256; None without one.
         shm: Bytes of /dev/shm. memlock: limit of locked memory in bytes, -1 if there is none.
+        lustre: Which of LUSTRE_DRIVERS are loaded; None where no Lustre file system is mounted.
         head: The name of the head's Service; `head_error` says why it does not resolve.
     """
 
@@ -77,6 +80,7 @@ class Probe(Part):
     shm: int | None
     memlock: int
     ipc_lock: bool
+    lustre: list[str] | None = None
     head: str | None = None
     head_error: str | None = None
     driver: str | None
@@ -108,6 +112,7 @@ def probe(node_id: str, ip: str) -> dict[str, Any]:
         shm=_read(lambda: shutil.disk_usage("/dev/shm").total),
         memlock=-1 if soft == resource.RLIM_INFINITY else soft,
         ipc_lock=has_capability(IPC_LOCK),
+        lustre=lustre_drivers(),
         head=head,
         head_error=head_error,
         driver=node.driver(),
@@ -174,6 +179,18 @@ def has_capability(bit: int, status: Path = Path("/proc/self/status")) -> bool:
     lines = _read(lambda: status.read_text(encoding="utf-8").splitlines()) or []
     effective = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
     return bool(int(effective, 16) >> bit & 1)
+
+
+def lustre_drivers(proc: Path = Path("/proc")) -> list[str] | None:
+    """Return which of LUSTRE_DRIVERS the kernel has loaded; None without a Lustre file system among the mounts."""
+    mounts, modules = (
+        [line.split() for line in _read(lambda file=file: (proc / file).read_text("utf-8").splitlines()) or []]  # type: ignore[misc]
+        for file in ("self/mounts", "modules")
+    )
+    if not any(len(mount) > 2 and mount[2] == "lustre" for mount in mounts):
+        return None
+    loaded = {module[0] for module in modules if module}
+    return [each for each in LUSTRE_DRIVERS if each in loaded]
 
 
 def _read(call: Callable[[], Any]) -> Any:

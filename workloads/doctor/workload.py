@@ -14,6 +14,8 @@ from workloads.doctor.state import State
 Json = dict[str, Any]
 SECTIONS = {"cluster": "rayclusters", "job": "rayjobs", "indexed-job": "jobs", "service": "rayservices"}
 """Section with the stack's workload, by ray.mode."""
+REPLACED_S = 600
+"""Seconds between the start of a RayJob and that of its first head, at most: KubeRay creates the pod at once."""
 STARTING_S = 300
 """Seconds that a Deployment of an operator has to become available."""
 
@@ -83,6 +85,34 @@ def workload(state: State) -> Iterator[Problem]:
             str(status.get("reason")),
             f"kubectl -n ray describe {where.replace(' ', '/')}",
         )
+
+
+@check(
+    "second-start",
+    "rayjobs",
+    "pods",
+    "ray jobs",
+    cure="compare the job's log with the last checkpoint: does it resume, or has it begun at step 0? To end it:"
+    " rdma-ray stop ID; docs/ways-to-run.md says what a lost head does",
+)
+def second_start(state: State) -> Iterator[Problem]:
+    """A RayJob's entry point was started again, on a head that replaced a lost one."""
+    body = workload_of(state)
+    if body is None or body["kind"] != "RayJob":
+        return
+    status = body.get("status") or {}
+    # A retry of the RayJob itself sets startTime again (kuberay 1.6.2: rayjob_controller.go, initRayJobStatusIfNeed).
+    began = state.age(status.get("startTime") or body["metadata"].get("creationTimestamp"))
+    heads = [pod for pod in state.objects("pods") if labels(pod).get("ray.io/node-type") == "head"]
+    newest = min((state.age(pod["metadata"].get("creationTimestamp")) for pod in heads), default=began)
+    for job in state.ray["jobs"]:
+        started = state.time - (job.get("start_time") or 0) / 1000
+        ours = status.get("jobId") in (None, job.get("submission_id"))
+        if ours and job.get("start_time") and began - newest > REPLACED_S and started <= newest:
+            text = f"the RayJob began {began / 3600:.1f} h ago, its head {newest / 60:.0f} min ago, and the entry point"
+            text += f" {started / 60:.0f} min ago: KubeRay submits it again when the head has lost it (kuberay#4824)"
+            where = f"RayJob {name_of(body)}, job {job.get('submission_id')}"
+            yield Problem(where, "its entry point was started again after its head was lost", text)
 
 
 def _applications(status: Json) -> Iterator[str]:

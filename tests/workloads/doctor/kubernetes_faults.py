@@ -162,10 +162,10 @@ FAULTS = [
         lambda s: named(s, "nodes", "gpu-1")["spec"].update(unschedulable=True),
     ),
     Fault(
-        "device-plugins",
+        "daemons",
         "pod nvidia-device-plugin-gpu-1 on node gpu-1",
-        "a device plugin is not ready",
-        "logs POD",
+        "DaemonSet nvidia-device-plugin is not ready",
+        "kube-system logs POD",
         EKS,
         lambda s: not_ready(s, "system pods", "nvidia-device-plugin-gpu-1"),
     ),

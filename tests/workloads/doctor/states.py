@@ -19,6 +19,7 @@ from infra.outputs import Outputs, cloud_outputs
 from infra.settings import parse
 from infra.settings.cloud import CloudSettings
 from tests.kubernetes.stack_objects import registered, stacks
+from tests.workloads.doctor import recorded_nodes
 from tests.workloads.stack_outputs import LOCAL
 from workloads.doctor.machines import EFA, GPU, NETWORKS
 from workloads.doctor.probe import LIBRARIES, Gpu, Probe
@@ -39,6 +40,16 @@ SECTIONS = {
     "ClusterQueue": "cluster queues",
     "LocalQueue": "local queues",
 }
+MANAGED_DRANET = "gke-managed-networking-dra-driver"
+SIDECAR = "gke-gcsfuse-sidecar"
+PREVIOUSLY = {
+    "type": "Evicted",
+    "status": "False",
+    "reason": "QuotaReserved",
+    "message": "Previously: Exceeded the PodsReady timeout ray/wl",
+    "lastTransitionTime": "2026-11-23T10:00:00Z",
+}
+"""What an eviction leaves on a workload that is admitted again (kubernetes-sigs/kueue#2362)."""
 FABRIC_PLUGINS = {"gib": "libnccl-net.so 3f9a1c0b22d4", "efa": "libnccl-net-ofi.so 77c0de11aa52"}
 
 
@@ -172,9 +183,10 @@ def cloud(name: str, workers: int = 2) -> State:
     cluster = workload["metadata"]["name"]
     workload["status"] = {"state": "ready", "jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}
     workload["spec"]["suspend"] = False
+    daemons = _daemons(settings, machine, any("gke-gcsfuse" in str(each) for each in objects))
     if settings.queue == "kueue":
         owner = [{"kind": workload["kind"], "name": cluster}]
-        conditions = true("QuotaReserved", "Admitted")
+        conditions = [*true("QuotaReserved", "Admitted", "PodsReady", "Requeued"), PREVIOUSLY]
         found["workloads"].append(
             body("Workload", f"wl-{cluster}", status={"conditions": conditions}, ownerReferences=owner)
         )
@@ -185,11 +197,12 @@ def cloud(name: str, workers: int = 2) -> State:
             _pod(f"{cluster}-{group}-{number}", template, group, node, ips[number % len(ips)], cluster)
         )
     uses_claims = any(pod["spec"].get("resourceClaims") for pod in found["pods"])
-    found["nodes"].append(_node("system-0", {}, {"cpu": "8"}))
+    usual = recorded_nodes.GKE if machine.cloud == "gke" else recorded_nodes.EKS
+    found["nodes"].append(_node("system-0", {}, {"cpu": "8"}, usual))
     for pod in found["pods"]:
         if (node := pod["spec"]["nodeName"]) != "system-0":
-            found["nodes"].append(_node(node, _labels(machine), _devices(machine, bool(found["networks"]))))
-            found["system pods"] += [_system_pod(owner, node) for owner in _daemons(machine, uses_claims)]
+            found["nodes"].append(_node(node, _labels(machine), _devices(machine, bool(found["networks"])), usual))
+            found["system pods"] += [_system_pod(owner, node, namespace) for namespace, owner in daemons]
             if uses_claims:
                 devices = [
                     {"name": f"nic{at}", "attributes": {"dra.net/rdma": {"bool": True}}} for at in range(machine.nics)
@@ -249,11 +262,18 @@ def _pod(name: str, template: Json, group: str, node: str, ip: str, cluster: str
         "containerStatuses": containers,
     }
     annotations = template["metadata"].get("annotations") or {}
+    if annotations.get("gke-gcsfuse/volumes") == "true":
+        # A native sidecar is an init container (GoogleCloudPlatform/gcs-fuse-csi-driver#351).
+        running = {"state": {"running": {"startedAt": at(NOW - HOUR)}}, "lastState": {}}
+        status["initContainerStatuses"] = [
+            {"name": SIDECAR, "image": "sidecar:v1", "ready": True, "restartCount": 0, **running}
+        ]
     return body("Pod", name, template["spec"] | {"nodeName": node}, status, labels=labels, annotations=annotations)
 
 
-def _node(name: str, labels: Json, allocatable: Json) -> Json:
-    return body("Node", name, {"taints": []}, {"conditions": true("Ready"), "allocatable": allocatable}, labels=labels)
+def _node(name: str, labels: Json, allocatable: Json, recorded: str) -> Json:
+    conditions = recorded_nodes.conditions(recorded, at(NOW - HOUR))
+    return body("Node", name, {"taints": []}, {"conditions": conditions, "allocatable": allocatable}, labels=labels)
 
 
 def _labels(machine: Machine) -> dict[str, str]:
@@ -267,16 +287,26 @@ def _devices(machine: Machine, networks: bool) -> dict[str, str]:
     if machine.cloud == "eks":
         return devices | {EFA: str(machine.nics)}
     names = [rdma_network(index) for index in range(machine.nics)] if networks else []
-    return devices | {NETWORKS + each: "1" for each in names}
+    return devices | {f"{NETWORKS}{each}{suffix}": "1" for each in names for suffix in ("", ".IP")}
 
 
-def _daemons(machine: Machine, claims: bool) -> list[str]:
-    if isinstance(machine, GkeMachine):
-        return ["nvidia-gpu-device-plugin", machine.nccl_installer, *(["dranet"] if claims else [])]
-    return ["nvidia-device-plugin", "aws-efa-k8s-device-plugin"]
+def _daemons(settings: CloudSettings, machine: Machine, bucket: bool) -> list[tuple[str, str]]:
+    """Return namespace and name of the DaemonSets that a GPU node has.
+
+    GKE's managed DRANET has a namespace of its own (public listings of namespaces, and of DaemonSets with
+    networking-dra-driver, read 2026-11-26). The open-source one is in kube-system (kubernetes-sigs/dranet: its manifest).
+    """
+    if not isinstance(machine, GkeMachine):
+        names = ["nvidia-device-plugin", "aws-efa-k8s-device-plugin", "aws-node", "kube-proxy"]
+        return [(SYSTEM, name) for name in [*names, "eks-node-monitoring-agent"]]
+    names = ["nvidia-gpu-device-plugin", machine.nccl_installer, "anetd", "gke-metadata-server"]
+    names += ["gcsfusecsi-node"] if bucket else []
+    names += ["dranet"] if settings.fabric == "dranet" else []
+    managed = [(MANAGED_DRANET, "networking-dra-driver")] if settings.fabric == "managed-dranet" else []
+    return [*((SYSTEM, name) for name in names), *managed]
 
 
-def _system_pod(owner: str, node: str) -> Json:
+def _system_pod(owner: str, node: str, namespace: str) -> Json:
     owners = [{"kind": "DaemonSet", "name": owner}]
     status = {"phase": "Running", "conditions": true("Ready")}
-    return body("Pod", f"{owner}-{node}", {"nodeName": node}, status, namespace=SYSTEM, ownerReferences=owners)
+    return body("Pod", f"{owner}-{node}", {"nodeName": node}, status, namespace=namespace, ownerReferences=owners)

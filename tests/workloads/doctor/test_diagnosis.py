@@ -8,13 +8,15 @@ import pytest
 
 from infra.catalog.machines import CATALOG
 from tests.kubernetes.stack_objects import stacks
-from tests.workloads.doctor import kubernetes_faults, ray_faults, states, workload_faults
+from tests.workloads.doctor import cluster_faults, kubernetes_faults, ray_faults, states, workload_faults
 from tests.workloads.doctor.fault import Fault
 from workloads.doctor.diagnosis import CHECKS, diagnose
-from workloads.doctor.pods import CAUSES, STARTS
+from workloads.doctor.causes import CAUSES, MOUNTING
+from workloads.doctor.ended import ENDS
+from workloads.doctor.pods import STARTS
 from workloads.exits import Exit
 
-FAULTS = [*kubernetes_faults.FAULTS, *workload_faults.FAULTS, *ray_faults.FAULTS]
+FAULTS = [*kubernetes_faults.FAULTS, *cluster_faults.FAULTS, *workload_faults.FAULTS, *ray_faults.FAULTS]
 
 
 def test_local() -> None:
@@ -72,8 +74,8 @@ def test_fault_is_named_alone(fault: Fault) -> None:
 
 def test_every_check_and_cause_has_a_planted_fault() -> None:
     assert {fault.check for fault in FAULTS} == {check.name for check in CHECKS}
-    of_pods = [fault.cause for fault in FAULTS if fault.check == "pods"]
-    texts = [cause.text for cause in CAUSES] + [text for _, text, _ in STARTS.values()]
+    of_pods = [fault.cause for fault in FAULTS if fault.check in ("pods", "ended-pods")]
+    texts = [cause.text for cause in (*CAUSES, *MOUNTING, *ENDS)] + [text for _, text, _ in STARTS.values()]
     assert [text for text in texts if not any(cause in text for cause in of_pods)] == []
 
 
