@@ -216,8 +216,9 @@ def _done(api: Api, namespace: str, name: str) -> bool:
 
 def _state(pod: Json) -> str:
     status = pod["status"]
+    containers = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     details = [
-        *(f"{each.get('state')} after {each['restartCount']} restarts" for each in status.get("containerStatuses", ())),
+        *(f"{each.get('state')} after {each['restartCount']} restarts" for each in containers),
         *(each["message"] for each in status.get("conditions", ()) if each.get("message")),
     ]
     return f"{pod['metadata']['name']} {status['phase']} {'; '.join(details)}"

@@ -19,7 +19,8 @@ _RESUME = "the job goes on from its last checkpoint with --resume"
 ENDS = (
     Cause(
         "disk",
-        r"low on resource: (?:ephemeral-storage|inodes)|local ephemeral storage|ephemeral local storage|EmptyDir volume|DiskPressure",
+        r"low on resource: (?:ephemeral-storage|inodes)|local ephemeral storage|ephemeral local storage"
+        r"|EmptyDir volume|DiskPressure",
         "was evicted: it or its node had no disk space left",
         "the message names the container: keep less under /tmp and in caches of /bucket, or raise its ephemeral-storage"
         f"; {_RESUME}",

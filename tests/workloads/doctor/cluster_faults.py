@@ -192,7 +192,7 @@ def revoked(state: State) -> None:
 
 REQUEUED = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
 ON_WORKER, ON_QUEUE = f"pod {WORKER}", "Workload wl-eks-ray of eks-ray"
-LOW = "The node was low on resource: {}. Threshold quantity: 24068434671, available: 23201836Ki. Container ray-worker was "
+LOW = "The node was low on resource: {}. Threshold quantity: 24068434671, available: 23201836Ki."
 CONDITIONS = (
     (EKS, "AcceleratedHardwareReady", "False", "NvidiaXID74Error", "EKS replaces or reboots"),
     (EKS, "AcceleratedHardwareReady", "False", "DCGMError", "eks-node-monitoring-agent#266"),

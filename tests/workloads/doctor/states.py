@@ -294,7 +294,7 @@ def _daemons(settings: CloudSettings, machine: Machine, bucket: bool) -> list[tu
     """Return namespace and name of the DaemonSets that a GPU node has.
 
     GKE's managed DRANET has a namespace of its own (public listings of namespaces, and of DaemonSets with
-    networking-dra-driver, read 2026-11-26). The open-source one is in kube-system (kubernetes-sigs/dranet: its manifest).
+    networking-dra-driver, read 2026-11-26). The open-source one is in kube-system, by its manifest.
     """
     if not isinstance(machine, GkeMachine):
         names = ["nvidia-device-plugin", "aws-efa-k8s-device-plugin", "aws-node", "kube-proxy"]

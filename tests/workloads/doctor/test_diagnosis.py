@@ -10,8 +10,8 @@ from infra.catalog.machines import CATALOG
 from tests.kubernetes.stack_objects import stacks
 from tests.workloads.doctor import cluster_faults, kubernetes_faults, ray_faults, states, workload_faults
 from tests.workloads.doctor.fault import Fault
-from workloads.doctor.diagnosis import CHECKS, diagnose
 from workloads.doctor.causes import CAUSES, MOUNTING
+from workloads.doctor.diagnosis import CHECKS, diagnose
 from workloads.doctor.ended import ENDS
 from workloads.doctor.pods import STARTS
 from workloads.exits import Exit
