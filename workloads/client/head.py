@@ -85,14 +85,26 @@ def _cluster(kubectl: Kubectl, outputs: Outputs) -> str:
     raise WorkloadError(f"there is no head: {kind} {name} is {state}; {_waiting(kubectl, outputs)}")
 
 
+USUAL = ("QuotaReserved", "Admitted", "PodsReady", "Finished", "Requeued")
+"""Conditions of a Workload that are true on its way; all others name what stopped it, such as Evicted, Preempted,
+DeactivationTarget, BlockedOnPreemptionGates (kueue 0.19.2: apis/kueue/v1beta2/workload_types.go)."""
+UNMET = ("Rejected", "Retry")
+"""States of an admission check that ended an admission (the same file)."""
+
+
 def _waiting(kubectl: Kubectl, outputs: Outputs) -> str:
     """Return what a workload without pods waits for."""
     name, kind = outputs.ray.cluster, KUBERNETES_KINDS[outputs.ray.mode]
     if outputs.queue:
         for workload in kubectl.get("workloads.kueue.x-k8s.io"):
             owners = {owner["name"] for owner in workload["metadata"].get("ownerReferences") or ()}
-            conditions = (workload.get("status") or {}).get("conditions") or ()
-            failed = [found["message"] for found in conditions if found["status"] == "False" and found.get("message")]
-            if name in owners and failed:
-                return f"it waits in queue {outputs.queue}: {' '.join(failed[0].split())}"
+            status = workload.get("status") or {}
+            told = [found for found in status.get("conditions") or () if found.get("message")]
+            stopped = [found["message"] for found in told if found["status"] == "True" and found["type"] not in USUAL]
+            checks = [found for found in status.get("admissionChecks") or () if found.get("message")]
+            stopped[:0] = [found["message"] for found in checks if found.get("state") in UNMET]
+            failed = [found["message"] for found in told if found["status"] == "False"]
+            if name in owners and (stopped or failed):
+                what = "is stopped" if stopped else "waits"
+                return f"it {what} in queue {outputs.queue}: {' '.join([*stopped, *failed][0].split())}"
     return f"see `kubectl -n {outputs.namespace} describe {kind} {name}`, or `rdma-ray doctor`"

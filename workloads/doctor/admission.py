@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.kubernetes.time_limit_pod import ENDED
+from workloads.client.head import UNMET, USUAL
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import condition, is_true, name_of
 from workloads.doctor.pods import PENDING_S, WAITING_S, explained
@@ -14,9 +15,6 @@ from workloads.doctor.state import State
 from workloads.doctor.workload import queued, workload_of
 
 Json = dict[str, Any]
-USUAL = ("QuotaReserved", "Admitted", "PodsReady", "Finished", "Requeued")
-"""Conditions of a Workload that are true on its way; all others name what stopped it, such as Evicted, Preempted,
-DeactivationTarget, BlockedOnPreemptionGates (kueue 0.19.2: apis/kueue/v1beta2/workload_types.go)."""
 CAUSES_FIRST = ("DeactivationTarget", "Preempted", "Evicted")
 """Conditions by how close they are to the cause: Preempted says by whom, where Evicted says that."""
 PROVISIONED = ("Accepted", "Provisioned")
@@ -124,7 +122,7 @@ def _stops(body: Json) -> list[Json]:
     rejected = [
         {"type": f"check {each.get('name')}", "reason": each.get("state"), "message": each.get("message")}
         for each in checks
-        if each.get("state") in ("Rejected", "Retry")
+        if each.get("state") in UNMET
     ]
     return [*(each for each in rejected if each.get("message")), *found]
 

@@ -107,6 +107,15 @@ def test_kubectl_and_kubeconfig_end_with_a_killed_command(kubectl: Fake) -> None
             "metadata": {"ownerReferences": [{"name": "a3u"}]},
             "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": "insufficient\nquota"}]},
         }}, "error: timed out", "no head yet: it waits in queue gpu: insufficient quota"),
+        ({"workloads.kueue.x-k8s.io": {
+            "metadata": {"ownerReferences": [{"name": "a3u"}]},
+            "status": {
+                "conditions": [
+                    {"type": "QuotaReserved", "status": "False", "message": "The workload is deactivated"},
+                    {"type": "Evicted", "status": "True", "message": "deactivated due to too many re-queuing retries"},
+                ],
+            },
+        }}, "error: timed out", "no head yet: it is stopped in queue gpu: deactivated due to too many"),
         ({}, 'Error from server (NotFound): services "a3u-head-svc" not found', "describe raycluster a3u`"),
         ({"pods": pod("Running", conditions=[{"type": "Ready", "status": "True"}])},
          'Error from server (Forbidden): pods "a3u-head" is forbidden', "lacks this permission"),

@@ -1,4 +1,4 @@
-"""Faults that clouds and operators add: conditions, drivers' pods, sidecars, evictions, mounts and Kueue's decisions.
+"""Faults that clouds and operators add: conditions, drivers' pods, sidecars, evictions and mounts.
 
 Messages are those of public reports; each says which.
 """
@@ -12,7 +12,6 @@ from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, change_probe, named, remove, set_condition
 from tests.workloads.doctor.kubernetes_faults import WORKER, event, not_ready, pending
 from tests.workloads.doctor.states import HOUR, NOW, SIDECAR, SYSTEM, at, body
-from tests.workloads.doctor.workload_faults import queue_says
 from workloads.doctor.machines import GPU, NETWORKS
 from workloads.doctor.state import State
 
@@ -21,7 +20,6 @@ LONG_AGO = at(NOW - HOUR)
 GKE, EKS, BUCKET, DRANET, RAY_JOB = (
     partial(states.cloud, name) for name in ("gke", "eks", "gke-ccc", "gke-dranet", "gke, RayJob")
 )
-QUEUED = partial(states.cloud, "eks, queued", 0)
 BUCKET_WORKER, HEAD = "gke-ccc-ray-worker-2", "gke-ray-head-0"
 
 
@@ -165,33 +163,7 @@ def second_start(state: State) -> None:
     state.ray["jobs"][0] |= {"status": "RUNNING", "start_time": int((NOW - 1100) * 1000), "end_time": None}
 
 
-def workload(*conditions: tuple[str, str, str], active: bool | None = None, checks: Any = ()) -> Any:
-    """What Kueue says of the stack's workload, which is suspended."""
-
-    def plant(state: State) -> None:
-        queue_says("Pending", "", **({} if active is None else {"active": active}))(state)
-        (found,) = state.kubernetes["workloads"]
-        found["status"]["conditions"][0] |= {"reason": "Deactivated", "message": "The workload is deactivated"}
-        for type_, reason, message in conditions:
-            set_condition(found, type_, "True", LONG_AGO, reason=reason, message=message)
-        found["status"]["admissionChecks"] = [
-            {"name": "dws", "state": state_, "message": text} for state_, text in checks
-        ]
-
-    return plant
-
-
-def revoked(state: State) -> None:
-    """The end of maxRunHours (kubernetes-sigs/kueue#2196)."""
-    message = "Capacity was revoked: maximum run duration reached"
-    request = body("ProvisioningRequest", "request-1")
-    set_condition(request, "Provisioned", "True", LONG_AGO, reason="Provisioned")
-    set_condition(request, "CapacityRevoked", "True", LONG_AGO, reason="CapacityRevoked", message=message)
-    state.kubernetes["provisioning requests"] = [request]
-
-
-REQUEUED = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
-ON_WORKER, ON_QUEUE = f"pod {WORKER}", "Workload wl-eks-ray of eks-ray"
+ON_WORKER = f"pod {WORKER}"
 LOW = "The node was low on resource: {}. Threshold quantity: 24068434671, available: 23201836Ki."
 CONDITIONS = (
     (EKS, "AcceleratedHardwareReady", "False", "NvidiaXID74Error", "EKS replaces or reboots"),
@@ -352,50 +324,4 @@ FAULTS = [
     ),
     Fault("lustre", "Ray node 10.0.0.4 (host-2)", "TCP instead of EFA", "cloud-init-output", folder_over_efa, over_tcp),
     Fault("second-start", "RayJob gke-ray, job nccl-1", "started again", "last checkpoint", RAY_JOB, second_start),
-    *(
-        Fault("queue", ON_QUEUE, cause, cure, QUEUED, plant)
-        for cause, cure, plant in (
-            (
-                f"deactivated: {REQUEUED}",
-                "findings about pods",
-                workload(("Evicted", "DeactivatedDueToRequeuingLimitExceeded", REQUEUED), active=False),
-            ),
-            (
-                "deactivated: quota of the zone",
-                "check the last checkpoint",
-                workload(
-                    ("Evicted", "DeactivatedDueToAdmissionCheck", "The workload is deactivated"),
-                    active=False,
-                    checks=[("Rejected", "quota of the zone")],
-                ),
-            ),
-            (
-                "deactivated: exceeding the maximum execution time",
-                "limit of time",
-                workload(
-                    ("DeactivationTarget", "MaximumExecutionTimeExceeded", "exceeding the maximum execution time")
-                ),
-            ),
-            (
-                "deactivated: nothing says why",
-                "ask who ended it",
-                workload(("Evicted", "Deactivated", "The workload is deactivated"), active=False),
-            ),
-            (
-                "evicted: Preempted to accommodate a workload (UID: 1)",
-                "higher priority",
-                workload(
-                    ("Evicted", "Preempted", "Preempted to accommodate a workload"),
-                    ("Preempted", "InClusterQueue", "Preempted to accommodate a workload (UID: 1)"),
-                ),
-            ),
-            ("evicted: node gpu-1 failed", "no other one", workload(("Evicted", "NodeFailures", "node gpu-1 failed"))),
-            (
-                "check is not met: Retrying after failure",
-                "queues it again",
-                workload(checks=[("Retry", "Retrying after failure: stock-out")]),
-            ),
-            ("held back", "messages name", workload(("BlockedOnPreemptionGates", "Gated", "waits for a gate"))),
-        )
-    ),
 ]

@@ -14,9 +14,10 @@ from infra.settings import parse
 from infra.settings.cloud import CloudSettings
 from tests.kubernetes.stack_objects import stacks
 from tests.workloads.doctor import cluster_faults, recorded_nodes, states
-from tests.workloads.doctor.cluster_faults import WORKER, crash, daemon, ended, says, workload
+from tests.workloads.doctor.cluster_faults import WORKER, crash, daemon, ended, says
 from tests.workloads.doctor.fault import named, set_condition
 from tests.workloads.doctor.states import HOUR, MANAGED_DRANET, NOW, SYSTEM, at, body
+from tests.workloads.doctor.workload_faults import revoked, workload
 from workloads.doctor.conditions import EITHER, is_good
 from workloads.doctor.diagnosis import Finding, diagnose
 from workloads.doctor.probe import lustre_drivers
@@ -136,7 +137,7 @@ def test_more_nodes_do_not_help_where_a_node_has_lost_a_gpu() -> None:
 def test_the_end_of_max_run_hours_is_told_before_how_to_start_again(last: bool) -> None:
     state = states.cloud("eks, queued", 0)
     workload(("Evicted", "DeactivatedDueToAdmissionCheck", "The workload is deactivated"), active=False)(state)
-    cluster_faults.revoked(state)
+    revoked(state)
     request, found = diagnose(state).findings
     assert "taken the queued nodes back" in request.cause
     cure = (request if last else found).cure

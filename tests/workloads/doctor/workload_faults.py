@@ -75,6 +75,33 @@ def moved_tag(state: State) -> None:
     status["imageID"] = f"rayproject/ray@sha256:{'b' * 64}"
 
 
+def workload(*conditions: tuple[str, str, str], active: bool | None = None, checks: Any = ()) -> Any:
+    """What Kueue says of the stack's workload, which is suspended."""
+
+    def plant(state: State) -> None:
+        queue_says("Pending", "", **({} if active is None else {"active": active}))(state)
+        (found,) = state.kubernetes["workloads"]
+        found["status"]["conditions"][0] |= {"reason": "Deactivated", "message": "The workload is deactivated"}
+        for type_, reason, message in conditions:
+            set_condition(found, type_, "True", LONG_AGO, reason=reason, message=message)
+        found["status"]["admissionChecks"] = [
+            {"name": "dws", "state": state_, "message": text} for state_, text in checks
+        ]
+
+    return plant
+
+
+def revoked(state: State) -> None:
+    """The end of maxRunHours (kubernetes-sigs/kueue#2196)."""
+    message = "Capacity was revoked: maximum run duration reached"
+    request = body("ProvisioningRequest", "request-1")
+    set_condition(request, "Provisioned", "True", LONG_AGO, reason="Provisioned")
+    set_condition(request, "CapacityRevoked", "True", LONG_AGO, reason="CapacityRevoked", message=message)
+    state.kubernetes["provisioning requests"] = [request]
+
+
+ON_QUEUE = "Workload wl-eks-ray of eks-ray"
+REQUEUED = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
 FAULTS = [
     Fault(
         "operators",
@@ -179,4 +206,50 @@ FAULTS = [
     ),
     Fault("images", "pods of Ray", "they run different images", "digest", GKE, other_image),
     Fault("images", "image rayproject/ray:2.60.0-py311-cu128", "the tag moved", "digest", GKE, moved_tag),
+    *(
+        Fault("queue", ON_QUEUE, cause, cure, QUEUED, plant)
+        for cause, cure, plant in (
+            (
+                f"deactivated: {REQUEUED}",
+                "findings about pods",
+                workload(("Evicted", "DeactivatedDueToRequeuingLimitExceeded", REQUEUED), active=False),
+            ),
+            (
+                "deactivated: quota of the zone",
+                "check the last checkpoint",
+                workload(
+                    ("Evicted", "DeactivatedDueToAdmissionCheck", "The workload is deactivated"),
+                    active=False,
+                    checks=[("Rejected", "quota of the zone")],
+                ),
+            ),
+            (
+                "deactivated: exceeding the maximum execution time",
+                "limit of time",
+                workload(
+                    ("DeactivationTarget", "MaximumExecutionTimeExceeded", "exceeding the maximum execution time")
+                ),
+            ),
+            (
+                "deactivated: nothing says why",
+                "ask who ended it",
+                workload(("Evicted", "Deactivated", "The workload is deactivated"), active=False),
+            ),
+            (
+                "evicted: Preempted to accommodate a workload (UID: 1)",
+                "higher priority",
+                workload(
+                    ("Evicted", "Preempted", "Preempted to accommodate a workload"),
+                    ("Preempted", "InClusterQueue", "Preempted to accommodate a workload (UID: 1)"),
+                ),
+            ),
+            ("evicted: node gpu-1 failed", "no other one", workload(("Evicted", "NodeFailures", "node gpu-1 failed"))),
+            (
+                "check is not met: Retrying after failure",
+                "queues it again",
+                workload(checks=[("Retry", "Retrying after failure: stock-out")]),
+            ),
+            ("held back", "messages name", workload(("BlockedOnPreemptionGates", "Gated", "waits for a gate"))),
+        )
+    ),
 ]
