@@ -28,8 +28,8 @@ STUCK = ("BackOff", "ErrImage", "Error", "OOMKilled")
 """Parts of the kubelet's reasons for which no time is given: each follows a failure."""
 BEFORE = ("PodInitializing", "ContainerCreating")
 """Reasons of the kubelet for a container that waits for others, whose reasons say more."""
-OFTEN, LATELY_S = 3, 1800
-"""Restarts, and seconds since the last one, from which a ready pod is reported."""
+OFTEN, LATELY_S, KILLED_S = 3, 1800, 86400
+"""Restarts, and seconds since the last one, from which a ready pod is reported; seconds since one for memory."""
 GIB_PLUGIN = "nccl-plugin-gib"
 """Part of the name of the image that installs gIB (`infra.catalog.pins`)."""
 
@@ -142,7 +142,10 @@ def daemons(state: State) -> Iterator[Problem]:
         if again and is_true(pod, "Ready"):
             ends = [(each, _end(each["lastState"]["terminated"])) for each in again]
             text = "; ".join(f"{each['name']}: {each.get('restartCount')} restarts, {end}" for each, end in ends)
-            cause = f"the pod of DaemonSet {owner} restarts again and again there"
+            killed = any("OOMKilled" in end for _, end in ends)
+            cause = f"the pod of DaemonSet {owner} " + (
+                "was killed for memory" if killed else "restarts again and again"
+            )
             yield Problem(f"pod {name_of(pod)} on node {node}", cause, text, _log_cure(pod), "warning")
     yield from _without_pods(state)
 
@@ -157,8 +160,11 @@ def _spaced(body: Json) -> str:
 
 
 def _restarts(state: State, container: Json, node: str) -> bool:
-    """Return whether a container has restarted often, and lately: not only while its node started."""
-    ended = ((container.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
+    """Return whether a container was killed for memory, or restarted often and lately: not as its node started."""
+    last = (container.get("lastState") or {}).get("terminated") or {}
+    ended = last.get("finishedAt")
+    if ended and last.get("reason") == "OOMKilled" and state.age(ended) < KILLED_S:
+        return True
     if not ended or int(container.get("restartCount") or 0) < OFTEN or state.age(ended) > LATELY_S:
         return False
     born = next((each["metadata"].get("creationTimestamp") for each in gpu_nodes(state) if name_of(each) == node), None)

@@ -163,7 +163,9 @@ def _unplaced(state: State, pod: Json, cause: Cause, shown: str) -> Problem:
     if cause.name not in ("gpus", "full-pool") or not short:
         return Problem(f"pod {name_of(pod)}", f"no node: {cause.text}", shown, cause.cure, cause.severity)
     counts = ", ".join(f"node {name} offers {gpus} GPUs" for name, gpus in sorted(short.items()))
-    cure = "replace that node, as the finding `gpus` says: its place stays lost while it exists (NVIDIA/aicr#1858)"
+    cure = (
+        "mend or replace that node, as the finding `gpus` says: its place stays lost while it exists (NVIDIA/aicr#1858)"
+    )
     return Problem(f"pod {name_of(pod)}", "no node: a free GPU node has lost GPUs", f"{counts}; {shown}", cure)
 
 

@@ -14,6 +14,7 @@ from workloads.doctor.state import State
 Json = dict[str, Any]
 SECTIONS = {"cluster": "rayclusters", "job": "rayjobs", "indexed-job": "jobs", "service": "rayservices"}
 """Section with the stack's workload, by ray.mode."""
+STEP_0 = "it starts at step 0 unless its entry point resumes from a checkpoint"
 REPLACED_S = 600
 """Seconds between the start of a RayJob and that of its first head, at most: KubeRay creates the pod at once."""
 STARTING_S = 300
@@ -67,11 +68,14 @@ def workload(state: State) -> Iterator[Problem]:
     elif status.get("jobDeploymentStatus") in ("Failed", "ValidationFailed"):
         text = f"{status.get('reason')}: {status.get('message')}"
         cure = f"rdma-ray inspect keeps its logs; a new RayJob: kubectl -n ray delete rayjob {ray.cluster}; make up"
-        yield Problem(where, "the job failed", text, cure)
+        yield Problem(where, "the job failed", text, f"{cure}; {STEP_0}")
     elif condition(body, "Failed").get("status") == "True":
         failed = condition(body, "Failed")
-        cure = f"kubectl -n ray logs job/{ray.cluster}; again: kubectl -n ray delete job {ray.cluster}; make up"
-        yield Problem(where, "the job failed", f"{failed.get('reason')}: {failed.get('message')}", cure)
+        cure = (
+            f"kubectl -n ray logs job/{ray.cluster}; again: kubectl -n ray delete job {ray.cluster}; make up; {STEP_0}"
+        )
+        text = f"{failed.get('reason')}: {failed.get('message')}"
+        yield Problem(where, "the job failed", text, f"{cure}; {STEP_0}")
     elif broken := list(_applications(status)):
         cure = f"rdma-ray inspect keeps the logs; kubectl -n ray describe rayservice {ray.cluster} (docs/serving.md)"
         yield Problem(where, "its application does not run", "; ".join(broken), cure)

@@ -63,6 +63,11 @@ def flaps(state: State) -> None:
     named(state, "nodes", "gpu-2")["metadata"]["creationTimestamp"] = at(NOW - 5 * HOUR)
 
 
+def killed_once(state: State) -> None:
+    running = crash() | {"restartCount": 1, "state": {"running": {}}, "lastState": ended("OOMKilled", 137)}
+    daemon("fluentbit", initContainerStatuses=[running], containerStatuses=[], conditions=states.true("Ready"))(state)
+
+
 def no_pods_created(state: State) -> None:
     """modelplaneai/modelplane#202: GKE's quota for critical pods refuses them."""
     status = {"desiredNumberScheduled": 2, "currentNumberScheduled": 0, "updatedNumberScheduled": 0}
@@ -275,6 +280,7 @@ FAULTS = [
         )
     ),
     Fault("daemons", "pod netd-x on node gpu-2", "restarts again and again", "logs POD", GKE, flaps),
+    Fault("daemons", "pod fluentbit-x on node gpu-2", "killed for memory", "logs POD", GKE, killed_once),
     Fault("daemons", "DaemonSet nvidia/dra-driver", "not created", "describe daemonset", GKE, no_pods_created),
     Fault("nics", "node gpu-1, node gpu-2", ".IP", "a new node would be the same", GKE, only_addresses),
     *(Fault("ended-pods", ON_WORKER, cause, cure, GKE, plant) for cause, cure, plant in ENDS),
