@@ -143,9 +143,8 @@ def daemons(state: State) -> Iterator[Problem]:
             ends = [(each, _end(each["lastState"]["terminated"])) for each in again]
             text = "; ".join(f"{each['name']}: {each.get('restartCount')} restarts, {end}" for each, end in ends)
             killed = any("OOMKilled" in end for _, end in ends)
-            cause = f"the pod of DaemonSet {owner} " + (
-                "was killed for memory" if killed else "restarts again and again"
-            )
+            what = "was killed for memory" if killed else "restarts again and again"
+            cause = f"the pod of DaemonSet {owner} {what} there"
             yield Problem(f"pod {name_of(pod)} on node {node}", cause, text, _log_cure(pod), "warning")
     yield from _without_pods(state)
 
@@ -201,8 +200,13 @@ def gpus(state: State) -> Iterator[Problem]:
         if offered < machine.gpus:
             capacity = (node["status"].get("capacity") or {}).get(GPU, "unknown")
             text = f"allocatable {GPU}: {offered}; capacity: {capacity}"
-            cure = broken.get(name)
-            yield Problem(f"node {name}", f"{offered} of the {machine.gpus} GPUs of a {machine.name}", text, cure)
+            others = [
+                f"{key}: {amount}" for key, amount in node["status"]["allocatable"].items() if _is_gpu(key, amount)
+            ]
+            cause, cure = f"{offered} of the {machine.gpus} GPUs of a {machine.name}", broken.get(name)
+            if others and not offered:
+                cause, cure = f"{cause}: it offers them by other names", f"{OTHER_NAMES}: {', '.join(others)}"
+            yield Problem(f"node {name}", cause, "; ".join([text, *others]), cure)
         elif probe is not None and 0 < len(probe.gpus) < machine.gpus:
             text = f"NVML in Ray's pod {probe.ip}: {len(probe.gpus)} GPUs"
             yield Problem(f"node {name}", f"Ray's pod sees {len(probe.gpus)} of {machine.gpus} GPUs", text)
@@ -240,17 +244,24 @@ def nics(state: State) -> Iterator[Problem]:
     # Only a fault of one node goes away with it.
     alike = len(missing) == len(settled(state)) > 1 and len({found for found, _, _ in missing.values()}) == 1
     for name, (found, text, there) in missing.items():
-        addresses = any(each.startswith(NETWORKS) and each.endswith(".IP") for each in there)
+        networks = [each for each in there if each.startswith(NETWORKS)]
         cause, cure = f"{found} of the {machine.nics} RDMA NICs of a {machine.name}", broken.get(name)
-        if addresses and not found:  # a node that lacks some devices has lost them
-            cause += ": it offers their addresses (.IP) and not the devices"
-            cure = NAMES
+        if networks and not found:  # a node that lacks some devices has lost them
+            only = all(each.endswith(".IP") for each in networks)
+            cause += ": it offers their addresses (.IP) and not the devices" if only else ": it offers other names"
+            cure = NAMES if only else f"{OTHER_NAMES}: {', '.join(networks)}"
         elif alike and cure is None:
             cure = SAME
         offers = f"; there are: {', '.join(there) or 'no extended resources'}"
         yield Problem(f"node {name}", cause, f"{text}{offers}", cure)
 
 
+def _is_gpu(name: str, amount: object) -> bool:
+    """Return whether a resource is GPUs by another name, as MIG and time slicing have (NVIDIA/k8s-device-plugin)."""
+    return name.startswith(("nvidia.com/mig-", f"{GPU}.")) and str(amount) != "0"
+
+
+OTHER_NAMES = "a new node would be the same: make the driver's settings and the pods' requests agree; the node offers"
 NAMES = (
     "a new node would be the same: GKE asks for the device and its address for each network of a pod, and these nodes"
     " offer the address only. Compare the GKE version and the deviceMode (kubectl get gkenetworkparamset -o yaml) with"

@@ -71,9 +71,7 @@ def workload(state: State) -> Iterator[Problem]:
         yield Problem(where, "the job failed", text, f"{cure}; {STEP_0}")
     elif condition(body, "Failed").get("status") == "True":
         failed = condition(body, "Failed")
-        cure = (
-            f"kubectl -n ray logs job/{ray.cluster}; again: kubectl -n ray delete job {ray.cluster}; make up; {STEP_0}"
-        )
+        cure = f"kubectl -n ray logs job/{ray.cluster}; again: kubectl -n ray delete job {ray.cluster}; make up"
         text = f"{failed.get('reason')}: {failed.get('message')}"
         yield Problem(where, "the job failed", text, f"{cure}; {STEP_0}")
     elif broken := list(_applications(status)):

@@ -120,6 +120,17 @@ def only_addresses(state: State) -> None:
             del offered[name]
 
 
+def other_networks(state: State) -> None:
+    for node in state.kubernetes["nodes"]:
+        offered = node["status"]["allocatable"]
+        node["status"]["allocatable"] = {name.replace("/rdma-", "/roce-"): count for name, count in offered.items()}
+
+
+def sliced(state: State) -> None:
+    offered = named(state, "nodes", "gpu-1")["status"]["allocatable"]
+    offered |= {GPU: "0", "nvidia.com/mig-1g.18gb": "56"}
+
+
 def no_driver_on(state: State) -> None:
     """The finding of the driver's pod has the cause; the devices come back with it."""
     remove(state, "device slices", "gpu-2")
@@ -282,6 +293,8 @@ FAULTS = [
     Fault("daemons", "pod netd-x on node gpu-2", "restarts again and again", "logs POD", GKE, flaps),
     Fault("daemons", "pod fluentbit-x on node gpu-2", "killed for memory", "logs POD", GKE, killed_once),
     Fault("daemons", "DaemonSet nvidia/dra-driver", "not created", "describe daemonset", GKE, no_pods_created),
+    Fault("gpus", "node gpu-1", "by other names", "nvidia.com/mig-1g.18gb: 56", EKS, sliced),
+    Fault("nics", "node gpu-1, node gpu-2", "it offers other names", "networks/roce-0", GKE, other_networks),
     Fault("nics", "node gpu-1, node gpu-2", ".IP", "a new node would be the same", GKE, only_addresses),
     *(Fault("ended-pods", ON_WORKER, cause, cure, GKE, plant) for cause, cure, plant in ENDS),
     Fault(
