@@ -195,6 +195,7 @@ def job_stack(settings: CloudSettings, ray_cluster: str) -> str:
     outputs = cloud_outputs(settings, CATALOG[settings.nodes.machine], ray_cluster, kubeconfig=None, token="")
     outputs["nodes"] |= {"min": settings.ray.max_workers, "max": settings.ray.max_workers}
     outputs["fabric"] |= {"floors": []}
+    outputs["storage"] = {"path": outputs["storage"]["path"]} if outputs["storage"] else None
     described = ("target", "machine", "nodes", "fabric", "ray", "storage")
     return json.dumps({name: outputs[name] for name in described}, separators=(",", ":"))
 

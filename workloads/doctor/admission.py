@@ -155,7 +155,8 @@ def _deactivated(state: State, body: Json, stops: list[Json]) -> Problem:
     ended = ((workload_of(state) or {}).get("metadata", {}).get("annotations") or {}).get(ENDED)
     unknown = "nothing says why, so a user set spec.active"
     cause = _cause(stops, str(ended or unknown))
-    way = REVOKED if revoked else "ask who ended it" if cause in (ended, unknown) else _way(stops)
+    way = REVOKED if revoked else "ask who ended it" if cause == unknown else _way(stops)
+    way = "raise nodes.maxHours if its work is not done (docs/bills.md)" if cause == ended else way
     activate = f'kubectl -n ray patch workload {name_of(body)} --type merge -p \'{{"spec":{{"active":true}}}}\''
     cure = f"{way}. Activated, {KEEP}; then {activate}"
     return Problem(_where(state, body), f"it is deactivated: {cause}", text, cure)
@@ -195,6 +196,11 @@ def _waiting(state: State, body: Json, refused: bool) -> Iterator[Problem]:
     ):
         cure = "raise nodes.max, or ask for fewer nodes: the quota is that of nodes.max"
         yield Problem(where, "the queue can never admit it", text, cure)
+    elif reserved.get("status") != "True" and re.search(r"Inadmissible|doesn't exist|is (?:inactive|stopped)", text):
+        yield Problem(where, "its queue is missing or stopped", text, "make up: it creates the queues again")
+    elif reserved.get("status") != "True" and age > PENDING_S and "Topology" in text:
+        cure = "wait until nodes of one domain are free, or ask for fewer nodes (docs/queues.md)"
+        yield Problem(where, "no domain of its topology has all its nodes free", text, cure, "warning")
     elif reserved.get("status") != "True" and age > PENDING_S:
         cure = "wait for the workloads before it: kubectl -n ray get workloads"
         yield Problem(where, f"has waited {age / 60:.0f} min in the queue", text, cure, "warning")

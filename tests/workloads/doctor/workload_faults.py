@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from infra.kubernetes.time_limit_pod import ENDED
 from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, named, set_condition
 from tests.workloads.doctor.states import HOUR, NOW, at, body
@@ -34,6 +35,12 @@ def queue_says(reason: str, message: str, age: float = HOUR, **spec: Any) -> Any
         state.kubernetes["rayclusters"][0]["spec"]["suspend"] = True
 
     return plant
+
+
+def ended_by_the_limit(state: State) -> None:
+    queue_says("Deactivated", "The workload is deactivated", active=False)(state)
+    annotations = {ENDED: "2026-11-23T11:00:00Z: workers held nodes longer than nodes.maxHours=8"}
+    state.kubernetes["rayclusters"][0]["metadata"]["annotations"] = annotations
 
 
 def queue_waits_for_nodes(state: State) -> None:
@@ -171,6 +178,30 @@ FAULTS = [
         "before it",
         QUEUED,
         queue_says("Pending", "insufficient unused quota"),
+    ),
+    Fault(
+        "queue",
+        "Workload wl-eks-ray of eks-ray",
+        "missing or stopped",
+        "make up",
+        QUEUED,
+        queue_says("Inadmissible", "LocalQueue gpu doesn't exist"),
+    ),
+    Fault(
+        "queue",
+        "Workload wl-eks-ray of eks-ray",
+        "no domain of its topology",
+        "one domain",
+        QUEUED,
+        queue_says("TopologyPlacementFailed", "topology allows to fit only 1 out of 4 pods"),
+    ),
+    Fault(
+        "queue",
+        "Workload wl-eks-ray of eks-ray",
+        "longer than nodes.maxHours=8",
+        "raise nodes.maxHours",
+        QUEUED,
+        ended_by_the_limit,
     ),
     Fault(
         "queue",
