@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.machines import CATALOG
-from infra.outputs import Outputs, cloud_outputs
+from infra.outputs import Outputs, cloud_outputs, job_stack
 from infra.settings import parse
 from infra.settings.cloud import CloudSettings
 from tests.kubernetes.stack_objects import stacks
@@ -209,3 +209,5 @@ def test_outputs_say_whether_the_folder_is_reached_over_efa() -> None:
         outputs = Outputs.model_validate(cloud_outputs(changed, machine, "ray", "kubeconfig", "token"))  # type: ignore[arg-type]
         assert outputs.storage is not None
         assert outputs.storage.efa is efa
+        assert "storage" in (job := job_stack(changed, "ray"))
+        assert '"efa":' not in job  # it is in the pods' template, whose change would replace a running RayJob
