@@ -183,7 +183,7 @@ def cloud_outputs(
 
 
 def _folder(settings: CloudSettings) -> dict[str, Any]:
-    over_efa = settings.target == "eks" and settings.storage.efa
+    over_efa: bool = getattr(settings.storage, "efa", False)  # gke has no such setting
     return {"path": settings.storage.mount_path} | ({"efa": True} if over_efa else {})
 
 

@@ -180,10 +180,10 @@ def _not_started(state: State, pod: Json, age: float) -> Iterator[Problem]:
     setups = [event for event in events_of(state, name_of(pod)) if event.get("reason") in MOUNTS]
     if setups:
         texts = [f"{each['reason']}: {each.get('message')}" for each in reversed(setups)]
-        cause = first(MOUNTING, texts)
+        why = first(MOUNTING, texts)
         cure = "the message names the volume, network or device: does it exist, and may this node use it?"
-        shown = next((text for text in texts if cause and re.search(cause.pattern, text)), texts[0])
-        yield Problem(where, cause.text if cause else "the node cannot set it up", shown, cause.cure if cause else cure)
+        shown = next((text for text in texts if why and re.search(why.pattern, text)), texts[0])
+        yield Problem(where, why.text if why else "the node cannot set it up", shown, why.cure if why else cure)
     else:
         ready = condition(pod, "Ready")
         shown = waiting or str(ready.get("message") or ready.get("reason") or f"phase {pod['status'].get('phase')}")

@@ -11,9 +11,9 @@ from typing import Any
 from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, change_probe, named, remove, set_condition
 from tests.workloads.doctor.kubernetes_faults import WORKER, event, not_ready, pending
-from tests.workloads.doctor.states import HOUR, NOW, SIDECAR, SYSTEM, at, body
+from tests.workloads.doctor.states import HOUR, NOW, SIDECAR, at, body
 from workloads.doctor.machines import GPU, NETWORKS
-from workloads.doctor.state import State
+from workloads.doctor.state import SYSTEM, State
 
 Json = dict[str, Any]
 LONG_AGO = at(NOW - HOUR)

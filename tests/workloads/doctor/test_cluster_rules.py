@@ -14,14 +14,15 @@ from infra.settings import parse
 from infra.settings.cloud import CloudSettings
 from tests.kubernetes.stack_objects import stacks
 from tests.workloads.doctor import cluster_faults, recorded_nodes, states
-from tests.workloads.doctor.cluster_faults import WORKER, crash, daemon, ended, says
+from tests.workloads.doctor.cluster_faults import crash, daemon, ended, says
 from tests.workloads.doctor.fault import named, set_condition
-from tests.workloads.doctor.states import HOUR, MANAGED_DRANET, NOW, SYSTEM, at, body
+from tests.workloads.doctor.kubernetes_faults import WORKER
+from tests.workloads.doctor.states import HOUR, MANAGED_DRANET, NOW, at, body
 from tests.workloads.doctor.workload_faults import revoked, workload
 from workloads.doctor.conditions import EITHER, is_good
 from workloads.doctor.diagnosis import Finding, diagnose
 from workloads.doctor.probe import lustre_drivers
-from workloads.doctor.state import State, _system_pods
+from workloads.doctor.state import SYSTEM, State, _system_pods
 
 LINES = [line.split() for text in recorded_nodes.HEALTHY.values() for line in text.splitlines() if line]
 TYPES = sorted({(type_, status) for type_, status, _ in LINES})
