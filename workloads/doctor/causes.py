@@ -180,7 +180,7 @@ MOUNTING = (
         "the node cannot mount the Lustre file system",
         "the security group must admit ports 988 and 1018 to 1023 between nodes and file system, and the node needs a"
         " Lustre client of the file system's version; aws fsx describe-file-systems shows whether it is AVAILABLE",
-        "kubernetes-sigs/aws-fsx-csi-driver#32, #35, #181",
+        "FSx for Lustre docs, cannot-create-fs (ports); kubernetes-sigs/aws-fsx-csi-driver#32, #35, #181",
     ),
     Cause(
         "no-object",

@@ -46,16 +46,15 @@ ContainerRuntimeReady True ContainerRuntimeIsReady
 StorageReady True DiskIsReady
 NetworkingReady True NetworkingIsReady
 """
-"""With eks-node-monitoring-agent, 2026-02-07 (an AWS blog on hybrid nodes), and in the tests of k8sgpt's analyzer."""
+"""With eks-node-monitoring-agent, 2026-02-07 (an AWS blog on hybrid nodes), and in the tests of a public analyzer of nodes."""
 
 AKS = f"""
 {KUBELET}
 FrequentDockerRestart False NoFrequentDockerRestart
 XIDError False XIDErrorIsNotPresent
-VMEventScheduled False NoVMEventScheduled
 NetworkUnavailable False RouteCreated
 """
-"""Azure/AgentBaker#8797, 2026-06-30: a healthy node's types of another cloud, which no list of this project has."""
+"""Types of another cloud (Azure/AgentBaker#8797, 2026-06-30), once its routes are there."""
 
 RKE2_SERVER = f"{KUBELET}EtcdIsVoter True MemberNotLearner\nNetworkUnavailable False FlannelIsUp\n"
 RKE2_AGENT = f"{KUBELET}EtcdIsVoter False NotAMember\nNetworkUnavailable False CalicoIsUp\n"
