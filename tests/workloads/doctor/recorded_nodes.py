@@ -46,7 +46,7 @@ ContainerRuntimeReady True ContainerRuntimeIsReady
 StorageReady True DiskIsReady
 NetworkingReady True NetworkingIsReady
 """
-"""With eks-node-monitoring-agent, 2026-02-07 (an AWS blog on hybrid nodes), and in the tests of a public analyzer of nodes."""
+"""With eks-node-monitoring-agent, 2026-02-07 (an AWS blog on hybrid nodes), and in a public node analyzer's tests."""
 
 AKS = f"""
 {KUBELET}
