@@ -89,6 +89,7 @@ class CloudControllers:
             Provisioning(self._context, self.autoscaler).reconcile,
             self.autoscaler.reconcile,
             self.cleanup.reconcile,
+            self.dashboard.reconcile,
         ]
 
     def __enter__(self) -> CloudControllers:
@@ -143,7 +144,6 @@ class CloudControllers:
                     self._machines.check()
                 except Exception as problem:  # Reported by `check` at once: a node that fails explains pending pods.
                     self._broken("nodes", problem)
-            self.dashboard.reconcile()
 
     def _round(self, reconcile: Callable[[Snapshot], None], snapshot: Snapshot) -> None:
         name = reconcile.__qualname__

@@ -2,7 +2,8 @@
 
 Replaces the head's job API, since no container runs. It responds to the three requests that KubeRay 1.6.2 sends for a
 RayJob (ray-operator/controllers/ray/rayjob_controller.go: submit, get, stop) like Ray 2.60, but only if the Service
-selects a ready head pod. With `authOptions.mode: token` it requires the cluster's token, else returns 401.
+selects a ready head pod. With `authOptions.mode: token` it requires the cluster's token, else returns 401. Jobs end with
+the head that has them, or with its container: nothing stores them (Ray docs, fault_tolerance/gcs, read 2026-11).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,10 +31,12 @@ _HEADERS = ("x-ray-authorization", "authorization")
 
 @dataclass
 class Job:
-    """Submitted job. `cluster` is NAMESPACE/NAME of its RayCluster; times are seconds since the epoch."""
+    """Submitted job. `cluster` is NAMESPACE/NAME of its RayCluster, `head` identifies the head's container that has it;
+    times are seconds since the epoch."""
 
     id: str
     cluster: str
+    head: str
     request: Json
     status: str = "PENDING"
     message: str = ""
@@ -81,7 +84,7 @@ class Dashboard:
 
     @property
     def jobs(self) -> list[Job]:
-        """All jobs, the oldest first."""
+        """The jobs of the heads that run, the oldest first."""
         with self._lock:
             return list(self._jobs.values())
 
@@ -101,10 +104,14 @@ class Dashboard:
         with self._lock:
             self._change({each.id: each for each in self._jobs.values()}[job], status, message)
 
-    def reconcile(self) -> None:
-        """Update the status of the jobs that are due."""
+    def reconcile(self, _snapshot: object = None) -> None:
+        """Forget the jobs of lost heads, and update the status of those that are due."""
         now = time.time()
         with self._lock:
+            for cluster in {job.cluster for job in self._jobs.values()}:
+                namespace, name = cluster.split("/")
+                labels = f"ray.io/cluster={name},ray.io/node-type=head"
+                self._forget(cluster, {_identity(pod) for pod in self._api.list("v1", "Pod", namespace, labels)})
             for job in [] if self.manual else self._jobs.values():
                 if job.status == "PENDING":
                     self._change(job, "RUNNING", "Job is currently running.")
@@ -114,17 +121,19 @@ class Dashboard:
     def answer(self, method: str, url: str, headers: Callable[[str], str | None], body: bytes) -> tuple[int, Json]:
         """Return the dashboard's answer for `url`, as (HTTP status, JSON)."""
         address = urlsplit(url)
-        cluster = self._cluster(address.hostname or "")
-        if cluster is None:
+        found = self._cluster(address.hostname or "")
+        if found is None:
             return 502, {"error": f"no head answers at {address.netloc}"}
+        cluster, head = found
         name = f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
         if not self._known(cluster, headers):
             self.refused.append(name)
             return 401, {"error": "Unauthorized: Missing or invalid authentication token"}
         with self._lock:
+            self._forget(name, {head})
             match method, [part for part in address.path.split("/") if part]:
                 case "POST", ["api", "jobs"]:
-                    return self._submit(name, json.loads(body))
+                    return self._submit(name, head, json.loads(body))
                 case _, ["api", "jobs", id_, *rest]:
                     if (job := self._jobs.get((name, id_))) is None:
                         return 404, {"error": f"Job {id_} does not exist"}
@@ -137,11 +146,17 @@ class Dashboard:
                         return 200, {"stopped": running}
         return 404, {"error": f"{method} {address.path}: the stub of the dashboard does not support this"}
 
-    def _submit(self, cluster: str, request: Json) -> tuple[int, Json]:
+    def _forget(self, cluster: str, heads: Collection[str]) -> None:
+        for key, job in list(self._jobs.items()):
+            if job.cluster == cluster and job.head not in heads:
+                del self._jobs[key]
+                self._report("JobChanged", cluster=cluster, job=job.id, status="lost with its head")
+
+    def _submit(self, cluster: str, head: str, request: Json) -> tuple[int, Json]:
         id_ = request["submission_id"]
         if (cluster, id_) in self._jobs:
             return 500, {"error": f"Job with submission_id {id_} already exists. Please use a different submission_id."}
-        self._jobs[cluster, id_] = Job(id=id_, cluster=cluster, request=request)
+        self._jobs[cluster, id_] = Job(id=id_, cluster=cluster, head=head, request=request)
         self._report("JobChanged", cluster=cluster, job=id_, status="PENDING")
         return 200, {"job_id": id_, "submission_id": id_}
 
@@ -151,8 +166,8 @@ class Dashboard:
             job.ended = time.time()
         self._report("JobChanged", cluster=job.cluster, job=job.id, status=status)
 
-    def _cluster(self, host: str) -> Json | None:
-        """Return the RayCluster whose head service has this name, if its head is ready."""
+    def _cluster(self, host: str) -> tuple[Json, str] | None:
+        """Return the RayCluster whose head service has this name, and the identity of its head, if that is ready."""
         service, namespace, *_ = [*host.split("."), "", ""]
         found = self._api.get("v1", "Service", service, namespace)
         selector = value_at(found, "spec.selector") or {}
@@ -164,7 +179,8 @@ class Dashboard:
         ready = [
             pod for pod in heads if not pod["metadata"].get("deletionTimestamp") and condition(pod, "Ready") == "True"
         ]
-        return self._api.get(RAY_API, "RayCluster", str(name), namespace) if ready else None
+        its = self._api.get(RAY_API, "RayCluster", str(name), namespace) if ready else None
+        return (its, _identity(ready[0])) if its else None
 
     def _known(self, cluster: Json, headers: Callable[[str], str | None]) -> bool:
         options = value_at(cluster, "spec.authOptions") or {}
@@ -175,6 +191,12 @@ class Dashboard:
         token = base64.b64decode((value_at(secret, "data") or {}).get(TOKEN_KEY) or "")
         shown = next((value for name in _HEADERS if (value := headers(name)) is not None), "")
         return bool(token) and hmac.compare_digest(shown.encode(), b"Bearer " + token)
+
+
+def _identity(pod: Json) -> str:
+    """Return what changes when another container runs Ray: the pod, or the restarts of its first container."""
+    restarts = {each["name"]: each["restartCount"] for each in value_at(pod, "status.containerStatuses") or ()}
+    return f"{pod['metadata']['uid']} {restarts.get(pod['spec']['containers'][0]['name'], 0)}"
 
 
 def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:

@@ -23,6 +23,7 @@ class Objects:
 
     def __init__(self) -> None:
         self.ready = "True"
+        self.head, self.restarts = "first", 0
         self.options: Json = {"mode": "token", "secretName": "token"}
 
     def get(self, _version: str, kind: str, name: str, namespace: str) -> Json | None:
@@ -35,7 +36,11 @@ class Objects:
         return its and {"metadata": {"name": name, "namespace": namespace}, **its}
 
     def list(self, _version: str, _kind: str, _namespace: str, _selector: str) -> list[Json]:
-        return [{"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": self.ready}]}}]
+        if not self.head:
+            return []
+        ran = {"name": "ray-head", "restartCount": self.restarts}
+        status = {"conditions": [{"type": "Ready", "status": self.ready}], "containerStatuses": [ran]}
+        return [{"metadata": {"uid": self.head}, "spec": {"containers": [{"name": "ray-head"}]}, "status": status}]
 
 
 @pytest.fixture
@@ -106,3 +111,24 @@ def test_dashboard_needs_a_ready_head(dashboard: Dashboard, objects: Objects) ->
     assert dashboard.answer("GET", elsewhere, TOKEN.get, b"")[0] == 502
     objects.ready = "False"
     assert ask(dashboard, "GET", "/api/jobs/one")[0] == 502
+
+
+@pytest.mark.parametrize("lost", [{"head": "second"}, {"restarts": 1}], ids=["pod", "container"])
+def test_jobs_are_forgotten_with_their_head(dashboard: Dashboard, objects: Objects, lost: Json) -> None:
+    """As Ray does without fault tolerance of its GCS: the operator then submits the entry point again."""
+    request = {"entrypoint": "x", "submission_id": "one"}
+    ask(dashboard, "POST", "/api/jobs/", request)
+    dashboard.reconcile()
+    assert ask(dashboard, "GET", "/api/jobs/one")[0] == 200
+    for field, value in lost.items():
+        setattr(objects, field, value)
+    assert ask(dashboard, "GET", "/api/jobs/one")[0] == 404
+    assert ask(dashboard, "POST", "/api/jobs/", request)[0] == 200
+
+
+def test_jobs_do_not_run_without_their_head(dashboard: Dashboard, objects: Objects, events: list[Event]) -> None:
+    ask(dashboard, "POST", "/api/jobs/", {"entrypoint": "x", "submission_id": "one"})
+    objects.head = ""
+    dashboard.reconcile()
+    assert dashboard.jobs == []
+    assert [event.status for event in events if event.kind == "JobChanged"] == ["PENDING", "lost with its head"]
