@@ -54,6 +54,9 @@ ABANDONED_S = 1800
 """Seconds before the pending node requests of an ended job expire. Ray keeps them by default (ray #45195; 2.60 has the
 setting), and GPUs that arrive later would cost money without work."""
 
+LOGS_VOLUME, LOGS_FOLDER = "ray-logs", "/tmp/ray"
+"""Volume of a Ray pod that lasts as long as the pod, and its folder, which has Ray's logs."""
+
 CLUSTER_SCOPED = ("DeviceClass",)
 """Kinds among a pod's objects (`infra.fabric.GpuPod`) that have no namespace."""
 
@@ -211,8 +214,8 @@ def ray_template(
     labels: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the template of a Ray pod: `spec` with `container`, a volume for Ray's logs, and the shared folder."""
-    volumes = [*spec.get("volumes", ()), {"name": "ray-logs", "emptyDir": {}}]
-    mounts = [*container.get("volumeMounts", ()), {"name": "ray-logs", "mountPath": "/tmp/ray"}]
+    volumes = [*spec.get("volumes", ()), {"name": LOGS_VOLUME, "emptyDir": {}}]
+    mounts = [*container.get("volumeMounts", ()), {"name": LOGS_VOLUME, "mountPath": LOGS_FOLDER}]
     annotations = {**NO_EVICTION, **SCRAPED, **annotations}
     if folder is not None:
         volumes.append({"name": "shared", **folder.volume})

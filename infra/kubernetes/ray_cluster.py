@@ -29,20 +29,11 @@ from infra.kubernetes.pods import (
     variable,
 )
 from infra.kubernetes.ray_service import IDLE_NODE_S, PYTHON_PATH, ready_when_serving, serving, serving_volumes
+from infra.kubernetes.start_once import API_MOUNT, API_VOLUME, check_of_head, entry_point
 from infra.outputs import JOB_STACK, job_stack
 
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """Twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m, 512Mi; read 2026-08)."""
-
-API_ACCESS = "kubernetes-api"
-"""Volume with the token of the head's account, which may change pods and RayClusters. Only the autoscaler mounts it:
-users' jobs run in the head's other container."""
-API_CREDENTIALS = (
-    {"serviceAccountToken": {"path": "token"}},
-    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-)
-API_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Folder of the autoscaler's `token` and `ca.crt` (Ray 2.60: autoscaler/_private/kuberay/node_provider.py)."""
 
 CHECKPOINT_S = 90
 """Seconds that the work on a worker has after the notice of its end, for a checkpoint; an idle worker ends at once.
@@ -71,7 +62,7 @@ def ray_job_spec(args: RayArgs) -> dict[str, Any]:
     end it).
     """
     return {
-        "entrypoint": args.entrypoint,
+        "entrypoint": entry_point(args),
         # The operator submits the entry point, with the token. The default, a submitter pod, would need its own node,
         # token and admission.
         "submissionMode": "HTTPMode",
@@ -108,7 +99,7 @@ def _autoscaler(args: RayArgs) -> dict[str, Any]:
         "upscalingMode": "Default",
         "idleTimeoutSeconds": _idle_s(args),
         "resources": AUTOSCALER,
-        "volumeMounts": [{"name": API_ACCESS, "mountPath": API_FOLDER, "readOnly": True}],
+        "volumeMounts": [API_MOUNT],
         "env": [
             # After this time Ray deletes a pod without a node, and loses its place in the cloud's queue (kuberay #4226,
             # ray PR #60392).
@@ -127,7 +118,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
         "as-metrics": AUTOSCALER_METRICS_PORT,
         "dash-metrics": DASHBOARD_METRICS_PORT,
     }
-    service = args.settings.ray.mode == "service"
+    service, job = (args.settings.ray.mode == mode for mode in ("service", "job"))
     container = {
         "name": "ray-head",
         "image": args.settings.ray.image,
@@ -137,7 +128,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
             *(variable(extra.name, extra.value) for extra in args.head_environment),
             # Ray Train gives up on a gang after 60 s and starts over. Drivers run on the head and inherit this.
             variable("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(node_wait_s(args.settings))),
-            *([variable(JOB_STACK, job_stack(args.settings, args.name))] if args.settings.ray.mode == "job" else []),
+            *([variable(JOB_STACK, job_stack(args.settings, args.name))] if job else []),
         ],
         "resources": {
             "requests": {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY},
@@ -146,15 +137,19 @@ def _head(args: RayArgs) -> dict[str, Any]:
         **({"command": [PYTHON_PATH]} if service else {}),
     }
     volumes = [
-        *([{"name": API_ACCESS, "projected": {"sources": API_CREDENTIALS}}] if args.autoscaled else []),
+        # For Ray's autoscaler, or for the check that the entry point starts once.
+        *([API_VOLUME] if args.autoscaled or job else []),
         *(serving_volumes(args) if service else []),
     ]
+    preparation = folder_preparation(args.folder, args.settings.ray.image)
+    if job:
+        preparation["initContainers"] = [*preparation.get("initContainers", ()), check_of_head(args)]
     spec = {
         "serviceAccountName": HEAD_ACCOUNT,
         "automountServiceAccountToken": False,
         **({"volumes": volumes} if volumes else {}),
         "nodeSelector": dict(args.head_selector),
-        **folder_preparation(args.folder, args.settings.ray.image),
+        **preparation,
     }
     return {
         "serviceType": "ClusterIP",

@@ -1,8 +1,8 @@
 """The RayCluster, RayJob, RayService or Indexed Job of `ray.mode`, with its supporting resources in one namespace.
 
-Supporting resources are the pods' ServiceAccounts, Ray's token, the NetworkPolicy, the head's PodDisruptionBudget, the
-objects that the pods name, and the LocalQueue. There is no Service for clients and no Ingress: `kubectl port-forward`
-reaches the head.
+Supporting resources are the pods' ServiceAccounts, Ray's token, the NetworkPolicy, the head's PodDisruptionBudget and
+the right of a RayJob's head, the objects that the pods name, and the LocalQueue. There is no Service for clients and no
+Ingress: `kubectl port-forward` reaches the head.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, cast
 import pulumi
 import pulumi_random as random
 from pulumi import Alias, ResourceOptions
-from pulumi_kubernetes import core, meta, networking, policy
+from pulumi_kubernetes import core, meta, networking, policy, rbac
 
 from infra.kubernetes.indexed_job import head_service, head_service_spec
 from infra.kubernetes.pods import (
@@ -28,6 +28,7 @@ from infra.kubernetes.pods import (
 )
 from infra.kubernetes.queue_objects import local_queue
 from infra.kubernetes.resources import custom_resource
+from infra.kubernetes.start_once import binding, role_name, rules
 from infra.kubernetes.time_limit import TimeLimit
 from infra.kubernetes.workload_objects import head_budget_spec, ingress_spec, pod_monitoring, workload
 
@@ -126,7 +127,7 @@ class Workload(pulumi.ComponentResource):
     def _supporting(self) -> list[pulumi.Resource]:
         """Create what must exist before the first pod, and the head's PodDisruptionBudget."""
         name, args, own = self._name, self._args, self._own
-        accounts = [
+        accounts: list[pulumi.Resource] = [
             core.v1.ServiceAccount(
                 account,
                 metadata={"name": account, "namespace": self._namespace},
@@ -150,6 +151,8 @@ class Workload(pulumi.ComponentResource):
                 spec=cast("policy.v1.PodDisruptionBudgetSpecArgsDict", head_budget_spec(args)),
                 opts=own,
             )
+        if args.settings.ray.mode == "job":
+            accounts += self._start_once()
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))
@@ -159,6 +162,20 @@ class Workload(pulumi.ComponentResource):
             after = ResourceOptions(parent=self, depends_on=[args.cluster_queue])
             resources.append(custom_resource(f"{name}-queue", local_queue(), after, self._namespace))
         return resources
+
+    def _start_once(self) -> list[pulumi.Resource]:
+        """Create the right of a RayJob's head to see whether the entry point has started."""
+        own_name = f"{self._name}-start-once"
+        metadata: Any = {"name": role_name(self._args), "namespace": self._namespace}
+        role = rbac.v1.Role(own_name, metadata=metadata, rules=rules(self._args), opts=self._own)
+        bound: Any = binding(self._args)
+        after = ResourceOptions(parent=self, depends_on=[role])
+        return [
+            role,
+            rbac.v1.RoleBinding(
+                own_name, metadata=metadata, role_ref=bound["roleRef"], subjects=bound["subjects"], opts=after
+            ),
+        ]
 
     def _scripts(self) -> list[pulumi.Resource]:
         """Create the ConfigMap with the scripts of the pods, if they have any."""

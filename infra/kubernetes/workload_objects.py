@@ -24,6 +24,7 @@ from infra.kubernetes.pods import (
 from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.ray_service import ray_service_spec
+from infra.kubernetes.start_once import start_once
 from infra.kubernetes.time_limit_objects import time_limit
 
 METRICS_INTERVAL = "30s"
@@ -61,6 +62,8 @@ def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
         objects.append(_object("v1", "Service", head_service(args), spec=head_service_spec(args)))
     if args.pod_monitoring:
         objects.append(pod_monitoring(args))
+    if operated:
+        objects += start_once(args)
     if operated and args.settings.nodes.max_hours:
         objects += time_limit(args)
     objects.append(workload(args))

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 from infra.naming import STACK
 from infra.settings import EksSettings
-from rehearsal.engine.kind import value_at
+from rehearsal.engine.kind import Json, value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import pod_labels, pods_of, ray_pods, ray_spec, ray_workloads, variable, workloads
+from rehearsal.invariants.placement import (
+    Pods,
+    pod_labels,
+    pods_of,
+    ray_pods,
+    ray_spec,
+    ray_workloads,
+    variable,
+    workloads,
+)
 from rehearsal.report.golden import SIGNATURE
 from tools.recovery import FOUND_BY_TAGS, NAME_TAG
 
@@ -134,7 +144,8 @@ def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
 
 def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
     """Head and workers have different accounts, and no container gets a token of the Kubernetes API but that of Ray's
-    autoscaler, in which no job runs. A CronJob's pods have an account of their own."""
+    autoscaler and, of a RayJob's head, the init container that ends before Ray starts: no job runs in these. A
+    CronJob's pods have an account of their own."""
     tokens = {name_of(node): node.inputs.get("automountServiceAccountToken") for node in stack.of("ServiceAccount")}
     wanted = {pods.spec.get("serviceAccountName"): False for pods in ray_pods(stack)}
     accounts = [pods.spec.get("serviceAccountName") for node in stack.of("CronJob") for pods in pods_of(node)]
@@ -149,7 +160,43 @@ def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
                 yield f"{pods}: container {container['name']} has a token of the Kubernetes API"
         scaler = (ray_spec(pods.owner) or {}).get("autoscalerOptions") if pods.name == "head" else None
         mounted = {mount["name"] for mount in (scaler or {}).get("volumeMounts") or ()}
-        yield from differs(f"{pods}: tokens of the autoscaler", volumes, mounted)
+        mounted |= volumes & {mount["name"] for check in _start_checks(pods) for mount in check["volumeMounts"]}
+        yield from differs(f"{pods}: tokens of the autoscaler and of the check", volumes, mounted)
+
+
+def _start_checks(pods: Pods) -> list[Json]:
+    """Return the init containers that look at the RayJob of a head before it starts."""
+    path = f"/rayjobs/{name_of(pods.owner)}"
+    found = [] if pods.name != "head" else pods.spec.get("initContainers") or ()
+    return [each for each in found if any(str(word).endswith(path) for word in each.get("args") or ())]
+
+
+def entry_points_start_once(stack: Stack) -> Iterator[str]:
+    """A RayJob's entry point ends before it begins if a folder of its pod exists that the first start creates, and so
+    does an init container in a pod that follows a lost head. That one may read this RayJob, and nothing retries it."""
+    for job in stack.of("RayJob"):
+        head = next(pods_of(job))
+        guard = re.match(r"mkdir (\S+) \|\| \{ .+; exit [1-9]\d*; \}; \S", str(at(job, "spec.entrypoint")))
+        folder = guard[1] if guard else "a folder"
+        checks = [each for each in _start_checks(head) if f"--mark={folder}" in each["args"]]
+        yield from differs(f"{job.name}: checks of {folder}", len(checks), 1)
+        kept = {volume["name"] for volume in head.volumes if "emptyDir" in volume}
+        shared = [
+            {mount["name"] for mount in each["volumeMounts"] if folder.startswith(f"{mount['mountPath']}/")} & kept
+            for each in (head.containers[0], *checks)
+        ]
+        if not all(each and each == shared[0] for each in shared):
+            yield f"{job.name}: {folder} is in {shared} of its containers"
+        account = {"kind": "ServiceAccount", "name": head.spec["serviceAccountName"]}
+        roles = [
+            at(node, "roleRef.name")
+            for node in stack.of("RoleBinding")
+            if any(account.items() <= subject.items() for subject in at(node, "subjects"))
+        ]
+        rights = [rule for node in stack.of("Role") if name_of(node) in roles for rule in at(node, "rules")]
+        wanted = {"resources": ["rayjobs"], "verbs": ["get"], "resourceNames": [name_of(job)]}
+        yield from differs(f"{job.name}: rights", [{key: rule[key] for key in wanted} for rule in rights], [wanted])
+        yield from differs(f"{job.name}: retries", at(job, "spec.backoffLimit"), 0)
 
 
 def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:

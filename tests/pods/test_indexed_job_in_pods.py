@@ -134,6 +134,26 @@ def test_late_pod_joins_by_name_and_lost_pod_fails_job(
     assert {each["metadata"]["uid"] for each in stack.pods()} <= {each["metadata"]["uid"] for each in (head, lost)}
 
 
+def test_lost_head_fails_job(job: Callable[[str, bool], DeployedStack]) -> None:
+    """The first pod is deleted without a grace period while the entry point runs there: the worker ends with the exit
+    code for a lost pod, the Job fails, and no pod follows."""
+    stack = job(FOREVER, False)
+    stack.apply()
+    until_said(stack, 0, "NODES 2")
+    pods = {each["metadata"]["uid"]: each["metadata"]["name"] for each in stack.pods()}
+    lost = pod(stack, 0)
+    assert lost is not None
+    stack.kill(lost)
+    conditions = ended(stack)
+    assert "Failed" in conditions
+    assert conditions["Failed"]["reason"] == "PodFailurePolicy"
+    failure = re.search(rf"pod {NAMESPACE}/(\S+) failed with exit code (\d+)", conditions["Failed"]["message"])
+    assert failure, conditions["Failed"]
+    own = (exits.STOPPED, 137) if failure[1] == lost["metadata"]["name"] else (exits.PEER_LOST,)
+    assert (failure[1] in pods.values(), int(failure[2]) in own) == (True, True), failure[0]
+    assert {each["metadata"]["uid"] for each in stack.pods()} <= pods.keys()
+
+
 def test_file_replaces_dns(job: Callable[[str, bool], DeployedStack]) -> None:
     """The Service is deleted before a pod runs, so that the head's name does not resolve: the worker gets the head's
     address from the file that the head writes into the shared folder."""

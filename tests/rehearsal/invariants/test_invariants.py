@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes.ray_cluster import API_ACCESS
+from infra.kubernetes.start_once import API_ACCESS
 from infra.settings import from_stack_file
 from rehearsal.engine.values import Path
 from rehearsal.engine.workspace import ROOT
@@ -101,6 +101,15 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
         Change(CCC, "RayCluster", f"{RAY_HEAD} containers 0 volumeMounts 0 name", API_ACCESS),
         Change(CCC, "RayCluster", "spec autoscalerOptions volumeMounts", []),
         Change(DWS, "RayJob", f"{WORKERS} spec serviceAccountName", "ray-head"),
+    ),
+    protection.entry_points_start_once: (
+        Change(DWS, "RayJob", "spec entrypoint", "python /app/train.py"),
+        Change(DWS, "RayJob", "spec backoffLimit", 1),
+        Change(DWS, "RayJob", f"{HEAD} spec initContainers", []),
+        Change(DWS, "RayJob", f"{HEAD} spec initContainers 0 args 2", "--mark=/tmp/elsewhere"),
+        Change(DWS, "RayJob", f"{HEAD} spec initContainers 0 volumeMounts", []),
+        Change(DWS, "Role", "rules 0 resourceNames", ["other"]),
+        Change(DWS, "RoleBinding", "subjects 0 name", "ray-worker"),
     ),
     protection.ray_requires_the_token_of_the_stack: (
         Change(DWS, "RayJob", f"{WORKERS} spec containers 0 env 4 value", "none"),

@@ -71,7 +71,7 @@ def test_job_has_the_nodes_of_its_command(
     assert [group[each] for each in ("replicas", "minReplicas", "maxReplicas")] == [nodes] * 3
     [known] = [json.loads(each["value"]) for each in head["env"] if each["name"] == JOB_STACK]
     assert (known["nodes"]["min"], known["nodes"]["max"], known["ray"]["cluster"]) == (nodes, nodes, name)
-    assert job["spec"]["entrypoint"] == f"rdma-ray {command}"
+    assert job["spec"]["entrypoint"].endswith(f"; rdma-ray {command}")
 
 
 @pytest.mark.parametrize("kind", ["rayjob", "indexed-job"])

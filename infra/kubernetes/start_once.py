@@ -1,0 +1,104 @@
+"""A RayJob's entry point starts once. Imports no Pulumi.
+
+Without fault tolerance of Ray's GCS, a head that restarts has forgotten its jobs, and KubeRay submits the entry point
+to it again, whatever `backoffLimit` says (github.com/ray-project/kuberay/issues/4824, open; also main at feeaf72f,
+2026-08-19). So the entry point begins with a command that refuses a second start, which fails the RayJob: KubeRay then
+deletes its cluster, or retries if the user has set `backoffLimit`. A folder in the head's pod remembers the first start
+while the head's container restarts; in a new pod, an init container creates it if the RayJob has been Running.
+
+KubeRay's other modes do not hold in every case (ray-operator/controllers/ray, v1.6.2). SidecarMode submits as soon as
+the head runs, before the workers do, and until all pods have been ready once, a lost head is replaced with its
+submitter; it also fails the RayJob whose driver runs when its log stream breaks (kuberay/issues/4285). K8sJobMode needs
+one more pod, whose loss is the job's or, with retries, a second start. The annotation
+ray.io/disable-provisioned-head-restart alone leaves the RayJob without a head, Running on paid nodes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from infra.catalog.pins import RAY_API
+from infra.kubernetes.pods import HEAD_ACCOUNT, LOGS_FOLDER, LOGS_VOLUME, NAMESPACE, RayArgs
+
+API_ACCESS = "kubernetes-api"
+"""Volume with a token of the head's account. Only the containers that need it mount it: users' jobs run in the head's
+first container."""
+API_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Folder of the account's `token` and `ca.crt` (Ray 2.60: autoscaler/_private/kuberay/node_provider.py)."""
+API_MOUNT = {"name": API_ACCESS, "mountPath": API_FOLDER, "readOnly": True}
+API_CREDENTIALS = (
+    {"serviceAccountToken": {"path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+)
+API_VOLUME = {"name": API_ACCESS, "projected": {"sources": API_CREDENTIALS}}
+
+MARK = f"{LOGS_FOLDER}/entry-point-started"
+"""Folder in the head's pod that exists once the entry point may have started."""
+LOST = 73
+"""Exit code of a refused start, as `indexed_job_pod.exits.PEER_LOST`."""
+REFUSAL = (
+    "rdma-ray: the head of this RayJob was lost or has restarted after the entry point was submitted, and the entry "
+    "point does not start a second time: continue from its checkpoints with a new RayJob"
+)
+RBAC = "rbac.authorization.k8s.io"
+SCRIPT = Path(__file__).with_name("start_once_pod.py")
+
+
+def entry_point(args: RayArgs) -> str:
+    """Return the entry point behind a command that ends it with LOST if it has started before."""
+    return f"mkdir {MARK} || {{ echo '{REFUSAL}' >&2; exit {LOST}; }}; {args.entrypoint}"
+
+
+def check_of_head(args: RayArgs) -> dict[str, Any]:
+    """Return the init container of the head that marks a pod in which the entry point may not start."""
+    return {
+        "name": "start-once",
+        "image": args.settings.ray.image,
+        "command": ["python3", "-c", SCRIPT.read_text(encoding="utf-8")],
+        "args": [
+            f"--job=/apis/{RAY_API}/namespaces/{NAMESPACE}/rayjobs/{args.name}",
+            f"--account={API_FOLDER}",
+            f"--mark={MARK}",
+        ],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [API_MOUNT, {"name": LOGS_VOLUME, "mountPath": LOGS_FOLDER}],
+    }
+
+
+def rules(args: RayArgs) -> list[Any]:
+    """Return the right of the head's account that the check needs: to read this RayJob."""
+    return [
+        {
+            "apiGroups": [RAY_API.partition("/")[0]],
+            "resources": ["rayjobs"],
+            "verbs": ["get"],
+            "resourceNames": [args.name],
+        }
+    ]
+
+
+def binding(args: RayArgs) -> dict[str, Any]:
+    """Return the fields of the RoleBinding, as Kubernetes names them."""
+    return {
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role_name(args)},
+        "subjects": [{"kind": "ServiceAccount", "name": HEAD_ACCOUNT, "namespace": NAMESPACE}],
+    }
+
+
+def role_name(args: RayArgs) -> str:
+    """Return the name of the Role and of its binding."""
+    return f"{args.name}-start-once"
+
+
+def start_once(args: RayArgs) -> list[dict[str, Any]]:
+    """Return the Role and its binding, for a RayJob that no stack creates."""
+    metadata = {"name": role_name(args)}
+    return [
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules(args)},
+        {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": metadata, **binding(args)},
+    ]

@@ -1,0 +1,100 @@
+"""A RayJob's entry point starts once: what its text does in a shell, and which heads the init container marks."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import subprocess
+import sys
+import urllib.error
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.kubernetes import start_once_pod
+from infra.kubernetes.indexed_job_pod import exits
+from infra.kubernetes.ray_cluster import ray_job_spec
+from infra.kubernetes.start_once import LOST, MARK, REFUSAL
+from tests.unit.kubernetes.test_ray import JOB, args_of
+from tests.unit.stacks import EKS, GKE, changed
+from workloads.render.commands import ManifestOptions, manifests
+from workloads.render.request import Request
+
+JOB_PATH = "/apis/ray.io/v1/namespaces/ray/rayjobs/train"
+
+
+def rendered(stack: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Return the RayJob that `render rayjob` prints for a stack."""
+    settings = {f"rdma-ray:{key}": value for key, value in changed(stack, {"nodes.max": 2}).items()}
+    file.write_text(yaml.safe_dump({"config": settings}))
+    *_, job = manifests("job", Request.of(["bench", "multigpu"]), ManifestOptions(stack_file=file))
+    spec: dict[str, Any] = job["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("stack", [GKE, EKS], ids=["gke", "eks"])
+@pytest.mark.parametrize("of", ["stack", "render"])
+def test_second_start_is_refused(stack: dict[str, Any], of: str, tmp_path: Path) -> None:
+    """By the shell, as Ray runs it. The entry point has its own exit code, and is read as it was written."""
+    words = "cd / && for code in 7; do exit $code; done # comment"
+    if of == "stack":
+        spec = ray_job_spec(args_of(stack, JOB | {"ray.entrypoint": words}))
+        line, code = spec["entrypoint"], 7
+    else:
+        spec = rendered(stack, tmp_path / "Pulumi.mine.yaml")
+        line = spec["entrypoint"].replace("rdma-ray bench multigpu", "echo STARTED")
+        code = 0
+    assert (spec["submissionMode"], spec["backoffLimit"]) == ("HTTPMode", 0)
+    line = line.replace(MARK, shlex.quote(str(tmp_path / "mark")))
+    first, second = (subprocess.run(line, shell=True, capture_output=True, text=True) for _ in range(2))
+    assert (first.returncode, first.stderr) == (code, "")
+    assert (second.returncode, second.stdout) == (LOST, "")
+    assert REFUSAL in second.stderr
+    assert exits.PEER_LOST == LOST
+
+
+@pytest.mark.parametrize(
+    ("status", "marked"),
+    [
+        ("Initializing", False),
+        # KubeRay has written it before it submits.
+        ("Running", True),
+        ("Complete", True),
+        ("Suspending", True),
+        ("Retrying", True),
+        (404, True),
+        (403, None),
+    ],
+)
+def test_later_heads_are_marked(
+    status: str | int, marked: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer the pod does not start."""
+
+    def answered(request: Any, **_: Any) -> Any:
+        assert request.full_url == f"https://[fd00::1]:443{JOB_PATH}"
+        assert request.headers == {"Authorization": "Bearer token"}
+        if isinstance(status, int):
+            raise urllib.error.HTTPError(request.full_url, status, "refused", Message(), None)
+        return io.StringIO(json.dumps({"status": {"jobDeploymentStatus": status}}))
+
+    (tmp_path / "token").write_text("token\n")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(start_once_pod.ssl, "create_default_context", lambda **_: None)
+    monkeypatch.setattr(start_once_pod.urllib.request, "urlopen", answered)
+    monkeypatch.setattr(start_once_pod.time, "sleep", lambda _: None)
+    mark = tmp_path / "mark"
+    monkeypatch.setattr(sys, "argv", ["x", f"--job={JOB_PATH}", f"--account={tmp_path}", f"--mark={mark}"])
+    if marked is None:
+        with pytest.raises(SystemExit):
+            start_once_pod.main()
+    else:
+        start_once_pod.main()
+        # A node that restarts runs the init containers of a pod again.
+        start_once_pod.main()
+    assert mark.exists() is bool(marked)
