@@ -64,9 +64,7 @@ def main() -> None:
         print("the entry point has not started yet: it may start on this head")
         return
     args.mark.mkdir(exist_ok=True)
-    print(
-        f"the RayJob is {found or 'new'}: its entry point was submitted to an earlier head, and may not start on this one"
-    )
+    print(f"the RayJob is {found or 'new'}: an earlier head has had its entry point, which may not start on this one")
 
 
 if __name__ == "__main__":
