@@ -6,6 +6,7 @@ idle workers and old clusters end are scaled, as the run prints. Nothing enforce
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
 import subprocess
@@ -80,6 +81,26 @@ LOAD = textwrap.dedent(
     """
 )
 """Sends requests at a rate, whatever the answers, on connections that it keeps, without a second try."""
+
+
+ANSWERED = textwrap.dedent(
+    """
+    import json, sys, time, urllib.request
+    url, token, longest = *sys.argv[1:3], float(sys.argv[3])
+    body, began = json.dumps({"image": [[0] * 8] * 8}).encode(), time.monotonic()
+    own = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    while True:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body, own), timeout=60) as answer:
+                print("ANSWERED", json.load(answer)["step"], flush=True)
+                break
+        except OSError as problem:
+            print(f"after {time.monotonic() - began:.0f} s:", problem, flush=True)
+            assert time.monotonic() - began < longest
+            time.sleep(2)
+    """
+)
+"""Sends a request until one is answered, and prints why the others failed."""
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +239,22 @@ def answer(curl: list[str]) -> tuple[str, str]:
     """Return body and status of the answer."""
     body, _, code = subprocess.run(curl, capture_output=True, text=True, check=True).stdout.rpartition("\n")
     return body, code
+
+
+def test_lost_head_is_replaced_and_the_service_answers_again(service: DeployedStack) -> None:
+    """The head's pod is deleted without a grace period. KubeRay starts another one and gives it the application."""
+    secret = service.api.get("v1", "Secret", f"{service.name}-serve-token", NAMESPACE) or {}
+    asked = [*running(ANSWERED), address(service), base64.b64decode(secret["data"]["auth_token"]).decode()]
+    answered = service.run([*asked, "240"])
+    lost = service.api.until("the head to be ready", service.head, 120)
+    service.kill(lost)
+    began = time.monotonic()
+
+    def another() -> bool | None:
+        now = service.head()
+        return True if now is not None and now["metadata"]["uid"] != lost["metadata"]["uid"] else None
+
+    service.api.until("another head", another, 300)
+    again = service.run([*asked, "400"], 420)
+    print(f"answers again {time.monotonic() - began:.0f} s after the loss of the head")
+    assert answered.splitlines()[-1] == again.splitlines()[-1] == "ANSWERED 0"

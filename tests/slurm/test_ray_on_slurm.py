@@ -17,8 +17,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+import pytest
 
-from tests.slurm.conftest import Run, assert_nothing_is_left, attacked, json_of, left_of, rdma_ray, start
+from tests.slurm.conftest import READY_S, Run, assert_nothing_is_left, attacked, json_of, left_of, rdma_ray, start
 from tests.workloads.train import gpt_reference
 from tools.slurm.cluster import Slurm
 from workloads.exits import Exit
@@ -170,6 +171,25 @@ def test_lost_nodes_are_named(slurm: Slurm) -> None:
     assert absent.show("ExitCode") != "0:0"
     assert "/no/python: No such file or directory" in absent.log
     assert left_of(slurm, "bob") == []
+
+
+@pytest.mark.usefixtures("slurm")  # or it is skipped
+def test_lost_first_node_ends_the_job() -> None:
+    """Slurm requeues a batch job whose first node dies (slurm.conf(5), JobRequeue), which would start its command a
+    second time. A Slurm of its own, because no later test could use the node."""
+    with tempfile.TemporaryDirectory(prefix="rdma-ray-slurm-test-") as folder:
+        Path(folder).chmod(0o755)
+        with Slurm(Path(folder), nodes=3, cpus=4, users=("alice",), timeout_s=10) as slurm:
+            run = start(slurm, "alice", "--nodes", "2", "--", "bash", "-c", "echo started >> starts; sleep 600")
+            starts = slurm.home("alice") / "starts"
+            slurm.until("the command starts", starts.exists, READY_S)
+            first = run.show("BatchHost")
+            slurm.nodes[first].stop()
+            slurm.until("the job ends", run.ended)
+            assert (run.show("JobState"), run.show("Restarts")) == ("NODE_FAIL", "0")
+            assert starts.read_text() == "started\n"
+            attached = rdma_ray(slurm, "alice", "slurm", "attach", run.id)
+            assert (attached.returncode, first in attached.stdout) == (Exit.ERROR, True), attached.stdout
 
 
 def gpu_of_rank_0(run: Run) -> str:
