@@ -38,8 +38,8 @@ MARK = f"{LOGS_FOLDER}/entry-point-started"
 LOST = 73
 """Exit code of a refused start, as `indexed_job_pod.exits.PEER_LOST`."""
 REFUSAL = (
-    "rdma-ray: the head of this RayJob was lost or has restarted after the entry point was submitted, and the entry "
-    "point does not start a second time: continue from its checkpoints with a new RayJob"
+    "rdma-ray: the head was lost after it had the entry point, which does not start twice: continue from its "
+    "checkpoints with a new RayJob"
 )
 RBAC = "rbac.authorization.k8s.io"
 SCRIPT = Path(__file__).with_name("start_once_pod.py")
