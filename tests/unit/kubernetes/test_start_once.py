@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 import shlex
+import ssl
 import subprocess
 import sys
+import time
 import urllib.error
+import urllib.request
 from email.message import Message
 from pathlib import Path
 from typing import Any
@@ -85,9 +88,9 @@ def test_later_heads_are_marked(
     (tmp_path / "token").write_text("token\n")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(start_once_pod.ssl, "create_default_context", lambda **_: None)
-    monkeypatch.setattr(start_once_pod.urllib.request, "urlopen", answered)
-    monkeypatch.setattr(start_once_pod.time, "sleep", lambda _: None)
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: None)
+    monkeypatch.setattr(urllib.request, "urlopen", answered)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     mark = tmp_path / "mark"
     monkeypatch.setattr(sys, "argv", ["x", f"--job={JOB_PATH}", f"--account={tmp_path}", f"--mark={mark}"])
     if marked is None:
