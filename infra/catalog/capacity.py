@@ -13,11 +13,15 @@ from typing import Literal
 DWS = "GKE docs concepts/dws, read 2026-08"
 QUEUED = "GKE docs provisioningrequest, 2026-04-08"
 TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: gke-node-pool preconditions, 10470803, 2026-06-25"
+SPOT_NOTICE = "GKE docs concepts/spot-vms, graceful termination, read 2026-11-26; pulumi-gcp 10.2.0: kubeletConfig"
 BLOCKS = "EKS docs capacity-blocks-mng; aws-ia blueprint ml-capacity-block, 98d0eb4"
 
 MAX_RUN_HOURS = 168
 """Maximum run time of a flex-start node, in hours: seven days (GKE docs concepts/dws, read 2026-08). Requests for
 machines wait as long, because no source states a limit for the wait."""
+
+CRITICAL_PODS_S = 15
+"""Last seconds of a GKE node's shutdown, which are for its critical pods: GKE's default (SPOT_NOTICE)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +32,9 @@ class GkeCapacity:
     to be false for flex-start. `starts_empty` is whether the pool is created with 0 nodes and may stay at 0.
     `placement` is the policy that keeps the nodes close together: a group placement policy, which GKE creates, or a
     workload policy; None where GKE rejects both (queued) or the reservation decides.
-    `wait_hours` is how long a request for a machine waits before it fails (this project's choice).
+    `wait_hours` is how long a request for a machine waits before it fails (this project's choice). `shutdown_s` is how
+    many seconds the kubelet delays a machine's shutdown, where the pool sets it, and `min_version` the first GKE that
+    can.
     """
 
     flex_start: bool = False
@@ -38,6 +44,8 @@ class GkeCapacity:
     auto_repair: bool = True
     starts_empty: bool = False
     placement: Literal["group", "workload"] | None = None
+    shutdown_s: int | None = None
+    min_version: str = "1.0"
     wait_hours: int
 
 
@@ -70,7 +78,10 @@ GKE_CAPACITIES: dict[str, GkeCapacity] = {
         flex_start=True, queued=True, auto_repair=False, starts_empty=True, wait_hours=MAX_RUN_HOURS
     ),
     # Google may reclaim the machines at any time (TOOLKIT). COMPACT: cluster-toolkit #6171 and its A4 test, 2026-08-19.
-    "spot": GkeCapacity(spot=True, placement="group", wait_hours=MAX_RUN_HOURS),
+    # Its nodes have 30 s by default, of which pods get 15; a pool may take 120 s (SPOT_NOTICE).
+    "spot": GkeCapacity(
+        spot=True, placement="group", shutdown_s=120, min_version="1.35.0-gke.1171000", wait_hours=MAX_RUN_HOURS
+    ),
     # Machines of an existing reservation (TOOLKIT).
     "reservation": GkeCapacity(reservation_affinity="SPECIFIC_RESERVATION", wait_hours=1),
     # Machines without an end, if any are available (TOOLKIT).

@@ -13,7 +13,7 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_gcp import compute, container
 
-from infra.catalog.capacity import GKE_CAPACITIES, GkeCapacity
+from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, GkeCapacity
 from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL
 from infra.catalog.machines import GKE_CATALOG
 from infra.catalog.pins import COMPUTE_CLASS_API
@@ -161,6 +161,12 @@ class GpuPools(pulumi.ComponentResource):
                 node["max_run_duration"] = f"{nodes.max_run_hours * 3600}s"
         if capacity.spot:
             node["spot"] = True
+        if capacity.shutdown_s:
+            # GKE accepts both on spot pools only. Without them, pods have 15 s (infra.catalog.capacity.SPOT_NOTICE).
+            node["kubelet_config"] = {
+                "shutdown_grace_period_seconds": capacity.shutdown_s,
+                "shutdown_grace_period_critical_pods_seconds": CRITICAL_PODS_S,
+            }
         if machine.local_ssds:
             node["ephemeral_storage_local_ssd_config"] = {"local_ssd_count": machine.local_ssds}
         return node

@@ -9,7 +9,7 @@ import json
 from dataclasses import replace
 from typing import Any, Literal
 
-from infra.catalog.capacity import GKE_CAPACITIES, longest_wait_s
+from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, longest_wait_s
 from infra.catalog.gcp import (
     ACCELERATOR_LABEL,
     FALLBACK_POOL,
@@ -22,6 +22,7 @@ from infra.catalog.gcp import (
 from infra.catalog.machines import GkeMachine
 from infra.catalog.pins import DEVICE_API
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
+from infra.kubernetes.pods import NOTICE_S
 from infra.kubernetes.queue_objects import (
     GPU_FLAVOR,
     QUEUED_FLAVOR,
@@ -55,6 +56,16 @@ SETUP = (
 """Waits for the installer, which may still run on a new node, and sets NCCL up."""
 SHM_GIB = 250
 SCRATCH_GIB = 1000
+"""Disk of a worker, GiB: objects that Ray spills, its logs, and files of the user. A pod that stores more than its
+limits in sum, in any container or emptyDir, is evicted (kubernetes 1.36: pkg/kubelet/eviction)."""
+FILE_CACHE_GIB = 500
+"""Bound of GCS FUSE's cache, which drops the least recently read files (GCS FUSE docs, file cache, read 2026-11)."""
+SIDECAR_GIB = 600
+"""Disk of GCS FUSE's sidecar, GiB: its cache, and files that cannot be written as a stream."""
+SPARE_GIB = 200
+"""Part of a worker's disk that Ray leaves to files of the user, GiB, which nothing but the kubelet bounds."""
+LOCAL_SSD_GB = 375
+"""Size of a local SSD, GB (Compute Engine docs, local-ssd, read 2026-11). They hold all that pods store on disk."""
 CLAIM = "rdma"
 DRANET_CLASS = "dranet"
 MANAGED_CLASS = "mrdma.google.com"
@@ -233,6 +244,26 @@ def _scripted(machine: GkeMachine) -> tuple[Variable, ...]:
         path = f"{GIB_FOLDER}/configs/{machine.nccl_tuner}"
         lines.append(("NCCL_TUNER_CONFIG_PATH", path, "algorithms measured for this machine type"))
     return tuple(Variable(name, value, why, GKE_NCCL) for name, value, why in lines)
+
+
+def disk_environment(machine: GkeMachine, *, bucket: bool) -> tuple[Variable, ...]:
+    """Return the variable that ends Ray's spilling while the rest still fits into the pod's limits of its disk.
+
+    Ray looks at the use of the whole disk, which is the pod's, its images' and no other pod's. So what spills ends
+    early, whatever the cache holds.
+    """
+    if machine.local_ssds is None:
+        return ()
+    most = SCRATCH_GIB - SPARE_GIB + (FILE_CACHE_GIB if bucket else 0)
+    share = most * 2**30 / (machine.local_ssds * LOCAL_SSD_GB * 10**9)
+    name, why = "RAY_local_fs_capacity_threshold", "Ray's default, 95 % of the disk, is beyond the limit of the pod"
+    return (Variable(name, f"{share:.3f}", why, "Ray 2.60: src/ray/common/ray_config_def.h"),)
+
+
+def notice_s(settings: GkeSettings) -> int:
+    """Return the seconds that pods have after SIGTERM, on the nodes of that kind of capacity which has the fewest."""
+    kinds = (GKE_CAPACITIES[kind] for kind in settings.nodes.capacities)
+    return min([NOTICE_S, *(kind.shutdown_s - CRITICAL_PODS_S for kind in kinds if kind.shutdown_s)])
 
 
 def queue_args(settings: GkeSettings, machine: GkeMachine) -> QueueArgs:

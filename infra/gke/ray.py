@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from infra.catalog.machines import GKE_CATALOG
-from infra.gke.pod import SYSTEM_NODES, gpu_pod, queue_args
+from infra.gke.pod import (
+    FILE_CACHE_GIB,
+    SIDECAR_GIB,
+    SYSTEM_NODES,
+    disk_environment,
+    gpu_pod,
+    notice_s,
+    queue_args,
+)
 from infra.kubernetes.pods import RayArgs, SharedFolder
 from infra.settings import GkeSettings
 
@@ -27,9 +35,9 @@ MOUNT_OPTIONS = (
 FILE_CACHE = (
     "file-cache:enable-parallel-downloads:true",
     "file-cache:cache-file-for-range-read:true",
-    "file-cache:max-size-mb:-1",
+    f"file-cache:max-size-mb:{FILE_CACHE_GIB * 1024}",
 )
-"""Unlimited cache on a GPU node's local SSDs. The head has none: large reads would fill the boot disk of its node, and
+"""Cache on a GPU node's local SSDs. The head has none: large reads would fill the boot disk of its node, and
 the kubelet would evict it with every job (our conclusion from the tutorial's options, unverified, 2026-11)."""
 
 
@@ -41,6 +49,8 @@ def ray_args(settings: GkeSettings, name: str) -> RayArgs:
         name=name,
         pod=gpu_pod(settings, machine),
         head_selector=SYSTEM_NODES,
+        worker_environment=disk_environment(machine, bucket=storage.bucket is not None),
+        notice_s=notice_s(settings),
         metrics_namespace=METRICS_NAMESPACE,
         pod_monitoring=True,
         folder=gcs_folder(storage.bucket, storage.mount_path) if storage.bucket else None,
@@ -49,8 +59,13 @@ def ray_args(settings: GkeSettings, name: str) -> RayArgs:
 
 
 def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
-    """Return the bucket as a folder of pods, mounted by a GCS FUSE sidecar without limits, which GKE injects."""
-    limits = {f"gke-gcsfuse/{resource}-limit": "0" for resource in ("cpu", "memory", "ephemeral-storage")}
+    """Return the bucket as a folder of pods, mounted by a GCS FUSE sidecar, which GKE injects.
+
+    Its limits are off, but that of the workers' disk, which is part of the pod's. It is a limit and no request, so the
+    pod still fits its node (GKE docs cloud-storage-fuse-csi-driver-sidecar, read 2026-11).
+    """
+    limits = {f"gke-gcsfuse/{resource}-limit": "0" for resource in ("cpu", "memory")}
+    disk, request = "gke-gcsfuse/ephemeral-storage-limit", {"gke-gcsfuse/ephemeral-storage-request": "5Gi"}
 
     def volume(*options: str) -> dict[str, Any]:
         attributes = {
@@ -62,7 +77,8 @@ def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
 
     return SharedFolder(
         mount_path=mount_path,
-        annotations={"gke-gcsfuse/volumes": "true", **limits},
+        annotations={"gke-gcsfuse/volumes": "true", **limits, disk: f"{SIDECAR_GIB}Gi", **request},
+        head_annotations={disk: "0"},
         volume=volume(*MOUNT_OPTIONS, *FILE_CACHE),
         head_volume=volume(*MOUNT_OPTIONS),
     )

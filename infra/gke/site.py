@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pulumi
 
+from infra.catalog.capacity import GKE_CAPACITIES
 from infra.catalog.gcp import CHANNEL, version_key
 from infra.catalog.machines import GkeMachine
 from infra.naming import OWNER, STACK, shorten
@@ -65,7 +66,8 @@ def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
     features = {"nodes", settings.fabric}
     if set(settings.nodes.capacities) & {"flex-start", "flex-start-queued"}:
         features.add("flex-start")
-    return max((machine.min_versions[name] for name in features & machine.min_versions.keys()), key=version_key)
+    versions = [machine.min_versions[name] for name in features & machine.min_versions.keys()]
+    return max(*versions, *(GKE_CAPACITIES[kind].min_version for kind in settings.nodes.capacities), key=version_key)
 
 
 def control_plane_version(default: str, latest: str, minimum: str, location: str) -> str | None:

@@ -74,6 +74,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
             _field("JOB_UID", "metadata.labels['batch.kubernetes.io/controller-uid']"),
             variable("PYTHONUNBUFFERED", "1"),
             variable(JOB_STACK, job_stack(args.settings, args.name)),
+            *(variable(extra.name, extra.value) for extra in args.worker_environment),
         ],
         "ports": [
             {"containerPort": DASHBOARD_PORT, "name": "dashboard"},
@@ -93,7 +94,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         "subdomain": head_service(args),
         "serviceAccountName": WORKER_ACCOUNT,
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": GRACE_S,
+        "terminationGracePeriodSeconds": min(GRACE_S, args.notice_s),
         "affinity": one_pod_per_node(args.labels),
         "volumes": [*pod["volumes"], scripts_volume(args.scripts)],
     }

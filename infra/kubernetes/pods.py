@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,11 @@ HEAD_MEMORY = "16Gi"
 RECONNECT_S = 600
 """Seconds that a worker looks for its head before it ends; Ray's default of 60 s is shorter than a move of the head."""
 
+NOTICE_S = 120
+"""Seconds from the SIGTERM of a worker to its SIGKILL: EC2's notice before it reclaims a spot instance (EC2 docs,
+spot-instance-termination-notices, read 2026-11). It is not longer, because a busy worker waits for all of it when its
+head is deleted, too."""
+
 ABANDONED_S = 1800
 """Seconds before the pending node requests of an ended job expire. Ray keeps them by default (ray #45195; 2.60 has the
 setting), and GPUs that arrive later would cost money without work."""
@@ -82,6 +87,7 @@ class SharedFolder:
         annotations: Annotations that the pods need.
         volume: The volume without its name.
         head_volume: The volume of the head's pod, if it differs.
+        head_annotations: Annotations that only the head's pod needs, in place of those of the same name.
         objects: Manifests that the volume needs in the pods' namespace, such as a claim.
         prepare: Command that the head runs as root before it starts; None if the folder needs none.
     """
@@ -90,13 +96,15 @@ class SharedFolder:
     annotations: Mapping[str, str]
     volume: Mapping[str, Any]
     head_volume: Mapping[str, Any] | None = None
+    head_annotations: Mapping[str, str] = field(default_factory=dict)
     objects: Sequence[Mapping[str, Any]] = ()
     prepare: Sequence[str] | None = None
 
     @property
     def of_head(self) -> SharedFolder:
         """The folder in the head's pod."""
-        return self if self.head_volume is None else replace(self, volume=self.head_volume)
+        volume = self.volume if self.head_volume is None else self.head_volume
+        return replace(self, volume=volume, annotations={**self.annotations, **self.head_annotations})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +116,8 @@ class RayArgs:
         pod: Requirements of a worker pod that owns the GPUs and NICs of its node.
         head_selector: Labels of the nodes for the head, which have no GPUs.
         head_environment: Variables that the head needs on this cloud.
+        worker_environment: Variables that Ray on a GPU node needs on this cloud.
+        notice_s: Seconds that a worker has after its SIGTERM, the fewest of the stack's kinds of capacity.
         metrics_namespace: Namespace whose pods may read metrics.
         pod_monitoring: Whether these pods are the collectors of GKE's managed Prometheus.
         folder: The shared folder; None without one.
@@ -123,6 +133,8 @@ class RayArgs:
     pod: GpuPod
     head_selector: Mapping[str, str]
     head_environment: Sequence[Variable] = ()
+    worker_environment: Sequence[Variable] = ()
+    notice_s: int = NOTICE_S
     metrics_namespace: str
     pod_monitoring: bool = False
     folder: SharedFolder | None = None

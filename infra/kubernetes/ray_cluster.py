@@ -35,13 +35,8 @@ from infra.outputs import JOB_STACK, job_stack
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """Twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m, 512Mi; read 2026-08)."""
 
-CHECKPOINT_S = 90
-"""Seconds that the work on a worker has after the notice of its end, for a checkpoint; an idle worker ends at once.
-`ray start`, process 1 of the container, gets SIGTERM and marks its node as draining with this deadline, of which Ray
-Train informs the work (Ray docs, train/user-guides/fault-tolerance, read 2026-11). With STOP_S it fits the 2 minutes of
-EC2's spot notice. It is not longer, because a busy worker waits for all of it when its head is deleted, too."""
 STOP_S = 30
-"""Seconds to stop Ray's processes after it."""
+"""Seconds to stop Ray's processes, the last of those that a worker has after its SIGTERM."""
 
 KEEP_S = 300
 """Seconds that an ended RayJob's cluster and its log are kept without a queue. Its nodes cost money meanwhile; results
@@ -53,6 +48,15 @@ Finished, 0.19.2), even if its pods still hold nodes, which would block the next
 shutdownAfterJobFinishes, with which KubeRay accepts no rule that ends the workers before the head
 (ray-operator/controllers/ray/utils/validation.go, 1.6.2). The log is lost except for the status message, which has the
 exit of a failed entry point and the end of its output (Ray 2.60: dashboard/modules/job/job_supervisor.py)."""
+
+
+def checkpoint_s(args: RayArgs) -> int:
+    """Return the seconds that the work on a worker has after the notice of its end, for a checkpoint.
+
+    An idle worker ends at once. `ray start`, process 1 of the container, gets SIGTERM and marks its node as draining
+    with this deadline, of which Ray Train informs the work (Ray docs, train/user-guides/fault-tolerance, read 2026-11).
+    """
+    return args.notice_s - STOP_S
 
 
 def ray_job_spec(args: RayArgs) -> dict[str, Any]:
@@ -180,7 +184,8 @@ def _workers(args: RayArgs) -> dict[str, Any]:
             *container["env"],
             *ray_authentication(args.token_secret),
             variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
-            variable("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", str(CHECKPOINT_S)),
+            variable("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", str(checkpoint_s(args))),
+            *(variable(extra.name, extra.value) for extra in args.worker_environment),
             # A benchmark records its image as evidence, which a container cannot find out otherwise.
             variable("RDMA_RAY_IMAGE", args.settings.ray.image),
         ],
@@ -196,7 +201,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
         **args.pod.pod(),
         "serviceAccountName": WORKER_ACCOUNT,
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": CHECKPOINT_S + STOP_S,
+        "terminationGracePeriodSeconds": args.notice_s,
         **({"volumes": [*args.pod.pod()["volumes"], *serving_volumes(args)]} if service else {}),
     }
     # KubeRay ignores a change of these numbers in a RayService (1.6.2: controllers/ray/utils/util.go,

@@ -54,6 +54,7 @@ class Made:
 
     type: str
     inputs: Mapping[str, Any]
+    name: str = ""
 
 
 class _Recorder(pulumi_mocks.Mocks):
@@ -61,7 +62,7 @@ class _Recorder(pulumi_mocks.Mocks):
         self.made: list[Made] = []
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
-        self.made.append(Made(args.typ, _whole(args.inputs)))
+        self.made.append(Made(args.typ, _whole(args.inputs), args.name))
         outputs = {"arn": f"arn:aws:{args.name}", **args.inputs, **COMPUTED.get(args.typ, {})}
         if args.typ == "random:index/randomPassword:RandomPassword":
             outputs["result"] = f"{args.name}-".ljust(43, "x")  # no two are the same

@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.kubernetes.pods import DASHBOARD_PORT, NAMESPACE
-from infra.kubernetes.ray_cluster import CHECKPOINT_S
+from infra.kubernetes.pods import DASHBOARD_PORT, NAMESPACE, NOTICE_S
+from infra.kubernetes.ray_cluster import STOP_S
 from tests.kubernetes.queries import is_ready
 from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following, user
 from tests.pods.jobs import ASK, COUNTING, GANG, HELD, NOTIFIED, TRIES, WAITING, running
@@ -195,7 +195,7 @@ def test_deleted_worker_gets_time_for_a_checkpoint(gke: DeployedStack) -> None:
         gke.api.delete("v1", "Pod", busy["metadata"]["name"], NAMESPACE)
         log = gke.until_succeeded(port, "notified", within_s=120)
     [left] = re.findall(r"SECONDS (\d+)", log)
-    assert CHECKPOINT_S - 15 < int(left) <= CHECKPOINT_S  # the default of Ray is 30 s
+    assert NOTICE_S - STOP_S - 15 < int(left) <= NOTICE_S - STOP_S  # the default of Ray is 30 s
     assert "WRITTEN" in log
     began = time.monotonic()
     gke.api.until("the worker's pod to end", lambda: busy["metadata"]["uid"] not in gke.identities(), 120)

@@ -70,10 +70,17 @@ def test_versions_are_ordered_by_number() -> None:
     ("changes", "minimum"),
     [
         ({}, "1.32.2-gke.1652000"),
-        ({"nodes.capacity": "spot"}, "1.31.4-gke.1183000"),
-        ({"nodes.capacity": "spot", "computeClass": True, "nodes.fallback": "flex-start"}, "1.32.2-gke.1652000"),
-        ({"nodes.machine": "a4-highgpu-8g", "nodes.capacity": "spot"}, "1.32.2-gke.1475000"),
-        ({"fabric": "dranet", "nodes.capacity": "spot", "nodes.min": 1}, "1.34"),
+        ({"nodes.capacity": "reservation", "nodes.reservation": "ours"}, "1.31.4-gke.1183000"),
+        ({"nodes.capacity": "spot"}, "1.35.0-gke.1171000"),
+        ({"nodes.capacity": "spot", "computeClass": True, "nodes.fallback": "flex-start"}, "1.35.0-gke.1171000"),
+        (
+            {"nodes.machine": "a4-highgpu-8g", "nodes.capacity": "reservation", "nodes.reservation": "ours"},
+            "1.32.2-gke.1475000",
+        ),
+        (
+            {"fabric": "dranet", "nodes.capacity": "reservation", "nodes.reservation": "ours", "nodes.min": 1},
+            "1.34",
+        ),
         ({"fabric": "managed-dranet"}, "1.34.1-gke.1829001"),
     ],
 )
