@@ -99,7 +99,8 @@ class SharedFileSystem(pulumi.ComponentResource):
             per_unit_storage_throughput=LUSTRE_EFA_THROUGHPUT if storage.efa else LUSTRE_THROUGHPUT,
             file_system_type_version=LUSTRE,
             data_compression_type="LZ4",
-            efa_enabled=True if storage.efa else None,
+            # Written when off, too: the provider ignores that it is missing, and the servers would keep EFA.
+            efa_enabled=storage.efa,
             metadata_configuration={"mode": "AUTOMATIC"} if storage.efa else None,
             # A file system that is linked with a bucket has no backups; the bucket is the backup.
             automatic_backup_retention_days=0,

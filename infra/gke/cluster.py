@@ -112,7 +112,9 @@ class GkeCluster(pulumi.ComponentResource):
             maintenance_policy={
                 "daily_maintenance_window": {"start_time": MAINTENANCE_HOUR},
                 # Automatic minor version and node upgrades would each end a training run; so would one of the system
-                # pool, where Ray's head is. An exclusion of single pools is not in pulumi-gcp 10.2.0.
+                # pool, where Ray's head is. Single pools have an exclusion, too (maintenance_policy), but the provider
+                # sends it at their creation only: existing pools would be upgraded, and each refresh would show a
+                # difference (terraform-provider-google-beta 93c65b2d, 2026-08-21: resource_container_node_pool.go).
                 "maintenance_exclusions": [
                     {
                         "exclusion_name": "no-node-upgrades",
@@ -156,9 +158,11 @@ class GkeCluster(pulumi.ComponentResource):
             workload_identity_config={"workload_pool": f"{site.project}.svc.id.goog"},
             enable_shielded_nodes=True,
             # The project's policy decides; the default one admits every image.
-            binary_authorization={"evaluation_mode": "PROJECT_SINGLETON_POLICY_ENFORCE"}
-            if settings.hardening
-            else None,
+            binary_authorization={
+                # Written when off, too: the provider ignores that the block is missing, and GKE would go on enforcing
+                # (terraform-provider-google-beta 93c65b2d, 2026-08-21: BinaryAuthorizationDiffSuppress).
+                "evaluation_mode": "PROJECT_SINGLETON_POLICY_ENFORCE" if settings.hardening else "DISABLED"
+            },
             # Nodes are in separate node pools; GKE creates a cluster only with a default pool, which is then removed.
             remove_default_node_pool=True,
             initial_node_count=1,
@@ -254,6 +258,8 @@ def keep_pool(pool: str, settings: GkeSettings) -> pulumi.ResourceHookBinding | 
     return keep_running_nodes(
         pool,
         protect=settings.protect,
+        # Per zone, rounded down (google-beta 93c65b2d: resource_container_node_pool.go): of 2 nodes in 3 zones, this
+        # would read 0. Every pool has one zone, by the invariant gpus_are_in_one_zone.
         nodes=lambda outputs: int(outputs.get("nodeCount") or 0),
         recreates=_node_template,
     )
@@ -265,7 +271,7 @@ def _node_template(inputs: Mapping[str, Any]) -> list[Any]:
     blocks = (("gcfsConfig", "enabled"), ("gvnic", "enabled"), ("workloadMetadataConfig", "mode"))
     return [
         inputs.get("version"),
-        *(node.get(name) for name in ("diskSizeGb", "diskType", "imageType", "machineType")),
+        *(node.get(name) for name in ("diskSizeGb", "diskType", "imageType", "kubeletConfig", "machineType")),
         *((node.get(block) or {}).get(name) for block, name in blocks),
     ]
 

@@ -63,6 +63,7 @@ def constrained(kinds: Iterable[Kind], shapes: Mapping[str, Shape]) -> dict[str,
             check=shapes[type_].check,
             planned=shapes[type_].planned,
             replace_on=kind.replace_on | shapes[type_].immutable,
+            computed=kind.computed | shapes[type_].computed,
             rules=(_shaped(shapes[type_]), *kind.rules),
         )
         for type_, kind in linked(kinds).items()

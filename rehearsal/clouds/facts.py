@@ -21,10 +21,10 @@ class Shape:
     """Inputs of a resource type: facts by dotted path, in which lists are transparent; "" is the resource itself.
 
     A fact has a "type" ("string", "integer", "number", "boolean", "json", "object", "list<…>", "map<…>"), and where
-    they are stated: "required", "readOnly", "computed" (an input below the top whose value the cloud chooses if it is
-    not given), "immutable"; limits of the value ("enum", "pattern", "format", "min",
-    "max", "minItems", "maxItems"); paths that it "conflicts" with or needs ("with"); of an object, groups of fields of
-    which "exactlyOne" or "atLeastOne" is given; "api": limits that only the API checks.
+    they are stated: "required", "readOnly", "immutable", "computed" (the cloud fills it in); limits
+    of the value ("enum", "pattern", "format", "min", "max", "minItems", "maxItems"); paths that it "conflicts" with or
+    needs ("with"); of an object, groups of fields of which "exactlyOne" or "atLeastOne" is given; "api": limits that
+    only the API checks.
     """
 
     facts: Mapping[str, Json]
@@ -33,6 +33,11 @@ class Shape:
     def immutable(self) -> frozenset[str]:
         """Paths whose change replaces the resource."""
         return frozenset(path for path, fact in self.facts.items() if fact.get("immutable"))
+
+    @cached_property
+    def computed(self) -> frozenset[str]:
+        """Paths that the cloud fills in where the program gives nothing."""
+        return frozenset(path for path, fact in self.facts.items() if fact.get("computed"))
 
     def check(self, inputs: Json) -> Iterator[Failure]:
         """Yield what the real provider refuses before any request, in its words."""
@@ -66,7 +71,9 @@ class Shape:
             return [self.planned(item, path) for item in value]
         if not isinstance(value, Mapping) or path not in self._fields:
             return value
-        added = (name for name, fact in self._fields[path].items() if fact.get("readOnly") or fact.get("computed"))
+        # At the top, the outputs of a preview are the inputs, and the SDK takes what is missing for unknown.
+        fields = self._fields[path].items() if path else ()
+        added = (name for name, fact in fields if fact.get("readOnly") or fact.get("computed"))
         given = {name: self.planned(item, _join(path, name)) for name, item in value.items()}
         return {**dict.fromkeys(added, UNKNOWN), **given}
 

@@ -114,6 +114,8 @@ class Kind:
             paths.
         replace_if: further such paths, which depend on the old and new inputs (a size that gets smaller).
         normalized: inputs as the API stores them, the provider compares them and a refresh returns them.
+        computed: dotted input paths that the cloud fills in where the program gives none. A provider does not notice
+            that such an input is taken out, nor a block that has nothing else.
         maps: dotted input paths of free-form maps, in which keys that the cloud adds show as a difference.
         planned: outputs of a creation's preview from its inputs: what the cloud adds to a given block is unknown.
         check: failures of the inputs, which the provider reports before any request. Inputs may have unknown values.
@@ -140,6 +142,7 @@ class Kind:
     replace_on: frozenset[str] = frozenset()
     normalized: Callable[[Json], Json] = field(default=lambda inputs: inputs)
     replace_if: Callable[[Json, Json], frozenset[str]] = field(default=lambda _before, _now: frozenset())
+    computed: frozenset[str] = frozenset()
     maps: frozenset[str] = frozenset()
     planned: Callable[[Json], Json] = field(default=lambda inputs: inputs)
     check: Callable[[Json], Iterator[Failure]] = no_failure
@@ -162,6 +165,19 @@ class Kind:
     def replacing(self, before: Json, now: Json) -> frozenset[str]:
         """Return the paths whose change forces a replacement, for old and new inputs."""
         return self.replace_on | self.replace_if(before, now)
+
+    def keeps(self, before: Json, now: Json) -> Callable[[Sequence[str | int]], bool]:
+        """Return whether the provider hides a difference, by its path: a computed input that is gone."""
+
+        def hidden(path: Sequence[str | int]) -> bool:
+            *above, name = path
+            if not isinstance(name, str) or name in (value_at(now, above) or {} if above else now):
+                return False
+            place, given = ".".join(part for part in path if isinstance(part, str)), value_at(before, path)
+            below = {f"{place}.{field}" for field in given} if isinstance(given, Mapping) else set()
+            return place in self.computed or (bool(below) and below <= self.computed)
+
+        return hidden
 
 
 COPY = "__copy"

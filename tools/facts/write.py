@@ -129,10 +129,12 @@ def _add(facts: dict[str, Json], inputs: Mapping[str, str], place: str, stated: 
     path = inputs[place]
     fact, parent = facts[path], path.rpartition(".")[0]
     # At the top, the SDK has inputs only; below, it has computed properties, too.
-    if parent and (stated.get("readOnly") or stated.get("computed")):
-        fact["readOnly" if stated.get("readOnly") else "computed"] = True
+    if stated.get("readOnly") and parent:
+        fact["readOnly"] = True
     if stated.get("forceNew"):
         fact["immutable"] = True
+    if stated.get("computed") and not (stated.get("readOnly") or stated.get("required")):
+        fact["computed"] = True
     items = ("minItems", "maxItems") if fact["type"].startswith("list") else ()
     fact |= {key: stated[key] for key in ("enum", "pattern", "format", "min") if key in stated}
     fact |= dict(zip(("min", "max"), stated.get("range", ()), strict=False))
