@@ -12,8 +12,11 @@ from functools import cache
 from ipaddress import IPv4Network
 from typing import TypeVar
 
-SYSTEM_NODES = 8
-"""CPU nodes that every plan reserves addresses for: system pods, operators, the Ray head, and one surge node each."""
+from infra.catalog.gcp import SYSTEM_MAX_NODES
+
+SYSTEM_NODES = SYSTEM_MAX_NODES + 2
+"""CPU nodes that a GKE plan reserves addresses for: the system pool, its surge node, and the node with which GKE
+creates the cluster."""
 POD_PREFIX_PER_NODE = 24
 """GKE gives a node of up to 110 pods twice as many addresses, a /24 (GKE docs flexible-pod-cidr, read 2026-11)."""
 GKE_RESERVED = 4
@@ -54,7 +57,11 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class GkeAddresses:
-    """The ranges of a GKE stack. `rdma` has one subnet per RDMA NIC, in the order of the NICs."""
+    """The ranges of a GKE stack. `rdma` has one subnet per RDMA NIC, in the order of the NICs.
+
+    With managed DRANET, GKE makes the networks of all additional NICs, in ranges of its own: `rdma` is empty, and
+    `gvnic` is not used.
+    """
 
     pods: IPv4Network
     nodes: IPv4Network
@@ -67,17 +74,18 @@ class GkeAddresses:
     def max_gpu_nodes(self) -> int:
         """Maximum number of GPU nodes that every range has room for, in addition to the CPU nodes."""
         pods = 2 ** (POD_PREFIX_PER_NODE - self.pods.prefixlen) if self.pods.prefixlen <= POD_PREFIX_PER_NODE else 0
-        nics = self.rdma[0].num_addresses - GKE_RESERVED
+        nics = [self.rdma[0].num_addresses - GKE_RESERVED] if self.rdma else []
         hosts = self.nodes.num_addresses - GKE_RESERVED
-        return max(0, min(pods - SYSTEM_NODES, hosts - SYSTEM_NODES, nics))
+        return max(0, min(pods - SYSTEM_NODES, hosts - SYSTEM_NODES, *nics))
 
     def ranges(self) -> Iterator[Range]:
-        """Yield every range with its room, in address order."""
+        """Yield every range that the stack makes, with its room, in address order."""
         per_node = f"a /{POD_PREFIX_PER_NODE} per node"
         yield Range("pods", self.pods, f"{2 ** max(0, POD_PREFIX_PER_NODE - self.pods.prefixlen)} nodes, {per_node}")
         yield Range("nodes", self.nodes, f"{self.nodes.num_addresses - GKE_RESERVED} nodes")
         yield Range("services", self.services, f"{self.services.num_addresses} Services")
-        yield Range("gvnic", self.gvnic, f"{self.gvnic.num_addresses - GKE_RESERVED} nodes, one address each")
+        if self.rdma:
+            yield Range("gvnic", self.gvnic, f"{self.gvnic.num_addresses - GKE_RESERVED} nodes, one address each")
         yield Range("control-plane", self.control_plane, "one control plane")
         for number, network in enumerate(self.rdma):
             room = f"NIC {number} of {network.num_addresses - GKE_RESERVED} nodes"
@@ -86,12 +94,13 @@ class GkeAddresses:
 
 @dataclass(frozen=True, kw_only=True)
 class EksAddresses:
-    """The ranges of an EKS stack. `private` and `public` have one subnet in each of the control plane's two zones."""
+    """The ranges of an EKS stack. `private` and `public` have one subnet in each of the control plane's two zones;
+    without NAT there is no public one."""
 
     base: IPv4Network
     gpu: IPv4Network
     private: tuple[IPv4Network, IPv4Network]
-    public: tuple[IPv4Network, IPv4Network]
+    public: tuple[IPv4Network, ...]
 
     @property
     def max_gpu_nodes(self) -> int:
@@ -99,7 +108,7 @@ class EksAddresses:
         return max(0, (self.gpu.num_addresses - AWS_RESERVED) // ADDRESSES_PER_GPU_NODE)
 
     def ranges(self) -> Iterator[Range]:
-        """Yield every range with its room, in address order."""
+        """Yield every range that the stack makes, with its room, in address order."""
         yield Range("gpu", self.gpu, f"{self.max_gpu_nodes} GPU nodes, {ADDRESSES_PER_GPU_NODE} addresses each")
         for number, network in enumerate(self.private):
             yield Range(f"private-{number}", network, f"{network.num_addresses - AWS_RESERVED} addresses, CPU nodes")
@@ -109,7 +118,7 @@ class EksAddresses:
 
 @cache
 def gke_addresses(base: IPv4Network, nodes: int, rdma_nics: int) -> GkeAddresses:
-    """Return the plan of a GKE stack with at most `nodes` GPU nodes of `rdma_nics` RDMA NICs each.
+    """Return the plan of a GKE stack with at most `nodes` GPU nodes, with networks for `rdma_nics` RDMA NICs of each.
 
     Half of the base range goes to pods, a sixteenth each to nodes, Services, the second host NIC and the control plane
     (which leaves most of its share free for later), and a quarter to the RDMA NICs, in equal parts.
@@ -119,8 +128,8 @@ def gke_addresses(base: IPv4Network, nodes: int, rdma_nics: int) -> GkeAddresses
 
 
 @cache
-def eks_addresses(base: IPv4Network, nodes: int) -> EksAddresses:
-    """Return the plan of an EKS stack with at most `nodes` GPU nodes.
+def eks_addresses(base: IPv4Network, nodes: int, *, public: bool = True) -> EksAddresses:
+    """Return the plan of an EKS stack with at most `nodes` GPU nodes, and `public` subnets for NAT.
 
     Half of the base range goes to GPU nodes, an eighth to each private and a sixteenth to each public subnet; an eighth
     stays free for later. Raises `BaseRangeError`.
@@ -130,7 +139,7 @@ def eks_addresses(base: IPv4Network, nodes: int) -> EksAddresses:
             f"A VPC has at most 65536 addresses; AWS rejects one of {base.num_addresses}.",
             f"choose a /16 of it, such as {next(base.subnets(new_prefix=LARGEST_VPC))}",
         )
-    return _cut(base, nodes, _cut_eks, LARGEST_VPC)
+    return _cut(base, nodes, lambda base: _cut_eks(base, public=public), LARGEST_VPC)
 
 
 A = TypeVar("A", GkeAddresses, EksAddresses)
@@ -148,15 +157,15 @@ def _cut(base: IPv4Network, nodes: int, cut: Callable[[IPv4Network], A | None], 
             fix = f"give network.baseRange a /{prefix} or larger, for example {wider}"
             break
     raise BaseRangeError(
-        f"{base} has {base.num_addresses} addresses, too few for {nodes} GPU nodes with their pods, NICs and room for "
-        "the system; pods or nodes would get no address later, when the range can no longer change.",
+        f"{base} has {base.num_addresses} addresses, too few for {nodes} GPU nodes with their pods and interfaces, and "
+        "for the CPU nodes; pods or nodes would get no address later, when the range can no longer change.",
         fix,
     )
 
 
 def _cut_gke(base: IPv4Network, rdma_nics: int) -> GkeAddresses | None:
     """Return the plan; None if a range would be smaller than Google Cloud allows."""
-    rdma = 2 + (rdma_nics - 1).bit_length()
+    rdma = 2 + (rdma_nics - 1).bit_length() if rdma_nics else 0
     if base.prefixlen + rdma > SMALLEST_SUBNET or base.prefixlen + 4 > CONTROL_PLANE:
         return None
     shares = _shares(base, 1, 4, 4, 4, 4, *[rdma] * rdma_nics)
@@ -166,12 +175,12 @@ def _cut_gke(base: IPv4Network, rdma_nics: int) -> GkeAddresses | None:
     return GkeAddresses(pods=pods, nodes=nodes, services=services, gvnic=gvnic, control_plane=plane, rdma=tuple(shares))
 
 
-def _cut_eks(base: IPv4Network) -> EksAddresses | None:
+def _cut_eks(base: IPv4Network, *, public: bool) -> EksAddresses | None:
     """Return the plan; None if a private subnet would be too small."""
     if base.prefixlen + 3 > SMALLEST_EKS_PRIVATE:
         return None
     gpu, *private, one, other = _shares(base, 1, 3, 3, 4, 4)
-    return EksAddresses(base=base, gpu=gpu, private=(private[0], private[1]), public=(one, other))
+    return EksAddresses(base=base, gpu=gpu, private=(private[0], private[1]), public=(one, other) if public else ())
 
 
 def _shares(base: IPv4Network, *halvings: int) -> Iterator[IPv4Network]:

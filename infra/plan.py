@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 
-from infra.addresses import Range, eks_addresses, gke_addresses
+from infra.addresses import Range
 from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG, Machine
 from infra.eks import pod as eks
 from infra.eks.ray import ray_args as on_eks
@@ -18,6 +17,8 @@ from infra.gke import pod as gke
 from infra.gke.ray import ray_args as on_gke
 from infra.kubernetes.pods import RayArgs
 from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings, Settings
+from infra.settings.eks import addresses as eks_addresses
+from infra.settings.gke import addresses as gke_addresses
 
 
 def ray_args(settings: CloudSettings, name: str) -> RayArgs:
@@ -46,11 +47,11 @@ def plan(settings: Settings) -> Plan:
             return Plan(settings=settings, fabric=SOCKET)
         case GkeSettings():
             google = GKE_CATALOG[settings.nodes.machine]
-            ranges = gke_addresses(IPv4Network(settings.network.base_range), settings.nodes.max, google.nics).ranges()
+            ranges = gke_addresses(settings).ranges()
             fabric, pod = gke.fabric(google), gke.gpu_pod(settings, google)
             return Plan(settings=settings, fabric=fabric, machine=google, ranges=tuple(ranges), pod=pod)
         case EksSettings():
             amazon = EKS_CATALOG[settings.nodes.machine]
-            ranges = eks_addresses(IPv4Network(settings.network.base_range), settings.nodes.max).ranges()
+            ranges = eks_addresses(settings).ranges()
             fabric, pod = eks.fabric(amazon), eks.gpu_pod(settings, amazon)
             return Plan(settings=settings, fabric=fabric, machine=amazon, ranges=tuple(ranges), pod=pod)

@@ -25,6 +25,24 @@ def zone_region(zone: str) -> str | None:
     return found[1] if found else None
 
 
+def is_local_zone(zone: str) -> bool:
+    """Return whether the zone, by name or id, is a Local Zone (us-east-1-dfw-2a, use1-dfw2-az1)."""
+    return re.search(r"-[a-z]{3}-?\d+(-az\d+|[a-z])$", zone) is not None
+
+
+def region_of(zone: str, region: str) -> str | None:
+    """Return the region of a zone, `region` if it may be that; None if an id abbreviates another one.
+
+    An id begins with the region's abbreviation: its parts' initials, of "southeast" two (EC2 docs, zone ids; a test
+    compares all regions that moto knows).
+    """
+    if not is_zone_id(zone):
+        return zone_region(zone) or region
+    country, *parts, number = region.split("-")
+    initials = "".join(re.sub(r"^(n|s)\w+?(e|w)\w+$|^(\w)\w*$", r"\1\2\3", part) for part in parts)
+    return region if zone.partition("-")[0] == f"{country}{initials}{number}" else None
+
+
 def second_zone(location: str) -> str:
     """Return another zone of the region, in the notation of `location`: the first one, or else the second one.
 

@@ -7,6 +7,7 @@ If the template has network interfaces, each of them names the security groups.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from email.mime.multipart import MIMEMultipart
 from email.mime.nonmultipart import MIMENonMultipart
@@ -82,11 +83,19 @@ def gpu_template(
             }
             for one in interfaces(machine, bandwidth_optimized=settings.network.interfaces == "bandwidth-optimised")
         ],
-        placement={"group_name": placement_group} if placement_group else None,
+        placement=_in_group(placement_group),
         capacity_reservation_specification=target if capacity.targets_reservation else None,
         # Spot has no market options: the node group requests it, and EKS rejects a template that requests it again.
         instance_market_options={"market_type": capacity.market_type} if capacity.market_type else None,
     )
+
+
+def _in_group(group: pulumi.Input[str] | None) -> ec2.LaunchTemplatePlacementArgsDict | None:
+    """Return the placement in a group, by its name, or by its id if another account shares it."""
+    if group is None:
+        return None
+    by_id = isinstance(group, str) and re.fullmatch(r"pg-[0-9a-f]{8,17}", group)
+    return {"group_id": group} if by_id else {"group_name": group}
 
 
 def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **inputs: Any) -> ec2.LaunchTemplate:

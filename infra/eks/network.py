@@ -14,13 +14,13 @@ import pulumi
 import pulumi_aws as aws
 from pulumi import ResourceOptions
 
-from infra.addresses import eks_addresses
 from infra.catalog.aws import ANYWHERE, ENDPOINT_SERVICES, LOG_DAYS, is_zone_id
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
 from infra.eks.security_groups import https_rule, security_group
 from infra.settings import EksSettings
 from infra.settings.eks import EksAccess
+from infra.settings.eks import addresses as eks_addresses
 
 FLOW_LOGS = "flow-logs"
 """Suffix of the names of the flow logs' role and log group."""
@@ -41,7 +41,7 @@ class ClusterNetwork(pulumi.ComponentResource):
     def __init__(self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:ClusterNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
-        self.addresses = eks_addresses(IPv4Network(settings.network.base_range), settings.nodes.max)
+        self.addresses = eks_addresses(settings)
         self.zones = (settings.location, settings.network.second_zone)
         vpc = aws.ec2.Vpc(
             name,

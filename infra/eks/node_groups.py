@@ -123,8 +123,8 @@ class GpuNodes(pulumi.ComponentResource):
         machine, capacity = EKS_CATALOG[settings.nodes.machine], EKS_CAPACITIES[settings.nodes.capacity]
         min_nodes = 0 if capacity.starts_empty else settings.nodes.min
         fixed_name = _fixed_name(self)
-        placement = None
-        if capacity.placement_group:
+        placement: pulumi.Input[str] | None = settings.nodes.placement_group
+        if capacity.placement_group and placement is None:
             # Places nodes close to each other on the network, if possible.
             tags = names.tags(GPU_GROUP)
             placement = ec2.PlacementGroup(

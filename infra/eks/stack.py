@@ -34,6 +34,7 @@ from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import EksSettings, Problem, SettingsError
+from infra.settings.eks import region_problems
 
 
 def deploy(settings: EksSettings) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
 
     Raises `SettingsError` if the configured region is not the zone's.
     """
-    problems = region_problems(settings, aws.config.region)
+    problems = provider_problems(settings, aws.config.region)
     if problems:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     names, machine = EksNames(pulumi.get_stack(), str(aws.config.region)), EKS_CATALOG[settings.nodes.machine]
@@ -50,19 +51,16 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
     return cloud_outputs(settings, machine, name, stack.kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
-def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:
-    """Return the problems of the provider's region. A zone's id does not contain its region, so AWS checks that one."""
-    here = zone_region(settings.location)
-    if region and here in (None, region):
-        return []
-    missing = "Every resource belongs to a region, and the stack file names none."
-    other = f"The zone is in {here}, but resources would be created in {region}, which has no such zone."
+def provider_problems(settings: EksSettings, region: str | None) -> list[Problem]:
+    """Return the problems of the provider's region."""
+    if region:
+        return region_problems(settings.location, region)
     return [
         Problem(
-            settings=("aws:region", "location") if region else ("aws:region",),
-            values=(region, settings.location) if region else ("(not set)",),
-            says=other if region else missing,
-            fix=f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}",
+            settings=("aws:region",),
+            values=("(not set)",),
+            says="Every resource belongs to a region, and the stack file names none.",
+            fix=f"pulumi config set aws:region {zone_region(settings.location) or 'THE-REGION-OF-THE-ZONE'}",
             source="pulumi-aws 7.51.1: provider configuration",
         )
     ]

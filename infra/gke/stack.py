@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Network
 from typing import Any
 
 import pulumi
@@ -12,7 +11,6 @@ import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 from pulumi import ResourceOptions
 
-from infra.addresses import gke_addresses
 from infra.catalog.machines import GKE_CATALOG
 from infra.gke.budget import MonthlyBudget
 from infra.gke.cluster import GkeCluster
@@ -37,6 +35,7 @@ from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
+from infra.settings.gke import addresses as gke_addresses
 
 
 def deploy(settings: GkeSettings) -> dict[str, Any]:
@@ -87,7 +86,7 @@ class GkeStack(pulumi.ComponentResource):
             number = gcp.organizations.get_project_output(project_id=site.project).number
         if settings.budget.email is not None:
             MonthlyBudget("budget", settings.budget, site, own, project_number=number)
-        addresses = gke_addresses(IPv4Network(settings.network.base_range), settings.nodes.max, machine.nics)
+        addresses = gke_addresses(settings)
         plane = addresses.control_plane
         network = ClusterNetwork("cluster", site, addresses, own, flow_logs=settings.hardening)
         cluster = GkeCluster("cluster", settings, site, own, network=network, control_plane=plane)

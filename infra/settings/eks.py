@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.addresses import BaseRangeError, eks_addresses
-from infra.catalog.aws import is_zone_id, second_zone, zone_region
+from infra.addresses import BaseRangeError, EksAddresses, eks_addresses
+from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.machines import EKS_CATALOG
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
@@ -24,7 +24,7 @@ from infra.settings.cloud import (
 )
 from infra.settings.common import CloudAccess, CloudNetwork, CloudNodes, CloudRay, CloudStorage
 from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, RayRelease, Text, Texts
-from infra.settings.problems import CONTRACT, Finding, Found, rule
+from infra.settings.problems import CONTRACT, Finding, Found, Problem, rule
 
 ACCESS_ENTRIES = "EKS docs access-entries; IAM docs, ARNs; unverified, 2026-11"
 BUCKETS = "Amazon S3 docs, general purpose bucket naming rules; checked 2026-11"
@@ -34,6 +34,9 @@ EC2_RESERVATIONS = "EC2 docs, Capacity Reservations; the form of ids is unverifi
 EFA = "EC2 docs, Elastic Fabric Adapter: EFA traffic does not leave its availability zone, read 2026-08"
 EKS_NAMES = "EKS API reference: cluster name at most 100; unverified, 2026-11"
 INTERFACES = "EC2 docs efa-acc-inst-types, read 2026-08; ai-on-eks: efa-networkinterfaces-generator"
+EC2_GROUPS = "EC2 API reference, CreatePlacementGroup: up to 255 ASCII characters, read 2026-11-26"
+LOCAL_ZONES = "EKS docs local-zones, read 2026-11-26; awslabs/awsome-distributed-ai #1227"
+PLACEMENT = "aws/aws-parallelcluster #6311, 2024-06-25: no placement group with CAPACITY_BLOCK"
 LUSTRE = "FSx for Lustre docs, deployment and storage class options; unverified, 2026-11"
 LUSTRE_CLIENTS = "FSx for Lustre docs, configure-efa-clients, read 2026-11"
 LUSTRE_EFA = "FSx for Lustre docs, EFA-enabled file systems; aws-fsx-csi-driver v1.9.0 example, read 2026-08"
@@ -48,6 +51,7 @@ SMALLEST_GIB = 1200
 STEP_GIB = 2400
 SMALLEST_EFA_GIB = 4800
 LUSTRE_EFA_NODES = 128
+LONGEST_GROUP = 255
 ZONE = r"[a-z]{2}(-[a-z]+)+-\d+(-[a-z]{3}-\d)?[a-z]|[a-z]{3,5}\d(-[a-z]{3}\d)?-az\d"
 
 NAME_LIMITS = (
@@ -67,6 +71,15 @@ class EksNodes(CloudNodes):
         None,
         description="eks, capacity-block: when the block ends, in UTC and in quotes. The nodes are drained 45 minutes "
         "before, 15 minutes before EC2 begins to terminate them. Without it, nothing drains them.",
+    )
+
+    placement_group: Text | None = Field(
+        None,
+        title="a placement group's name or id",
+        examples=["training"],
+        description="eks: existing cluster placement group of the nodes, by name, or another account's by id (pg-…). "
+        "A reservation that was made inside one can be used from that group only. Without it, on-demand and spot nodes "
+        "get a group of the stack.",
     )
 
 
@@ -171,6 +184,17 @@ class EksSettings(CloudSettings):
             says += "policies would not attach, and no GPU node would offer EFA."
             yield Found(says, "choose a zone of a commercial region, such as us-east-1a")
 
+    @rule("location", "network.secondZone", source=LOCAL_ZONES)
+    def zone_without_control_plane(self) -> Finding:
+        for zone in (self.location, self.network.second_zone):
+            if is_local_zone(zone):
+                says = f"{zone} is a Local Zone. A control plane has no interface there, so EKS rejects a cluster with "
+                region = zone_region(zone)
+                fix = (
+                    f"availability zone of {region}, such as {region}a" if region else "availability zone of the region"
+                )
+                yield Found(f"{says}its subnet.", f"choose an {fix}")
+
     @rule("nodes.reservation", "nodes.capacity", source=TOOLKIT)
     def reservation_missing_or_unused(self) -> Finding:
         capacity, named = self.nodes.capacity, self.nodes.reservation is not None
@@ -188,6 +212,19 @@ class EksSettings(CloudSettings):
         if name is not None and not re.fullmatch(r"cr-[0-9a-f]{8,17}", name):
             says = f"{name} cannot be the id of a reservation; AWS would not find it."
             yield Found(says, "write an id such as cr-0123456789abcdef0")
+
+    @rule("nodes.placementGroup", "nodes.capacity", source=PLACEMENT)
+    def placement_group_of_block(self) -> Finding:
+        if self.nodes.placement_group is not None and self.nodes.capacity == "capacity-block":
+            says = "The machines of a Capacity Block are close together anyway; EC2 starts none in a placement group."
+            yield Found(says, "remove nodes.placementGroup, or set nodes.capacity to reservation")
+
+    @rule("nodes.placementGroup", source=EC2_GROUPS)
+    def placement_group_malformed(self) -> Finding:
+        group = self.nodes.placement_group or "group"
+        if len(group) > LONGEST_GROUP or not group.isascii() or group.startswith("arn:"):
+            says = f"{group} cannot be the name or id of a placement group; AWS would not find it."
+            yield Found(says, "write its name, such as training, or its id, such as pg-0123456789abcdef0")
 
     @rule("nodes.min", "nodes.capacity", "fabric", source=BLOCKS)
     def capacity_block_not_static(self) -> Finding:
@@ -235,7 +272,7 @@ class EksSettings(CloudSettings):
     @rule("network.baseRange", "nodes.max", source=ADDRESSES)
     def base_range_wrong_size(self) -> Finding:
         try:
-            eks_addresses(IPv4Network(self.network.base_range), self.nodes.max)
+            addresses(self)
         except BaseRangeError as error:
             yield Found(error.says, error.fix)
 
@@ -314,3 +351,27 @@ class EksSettings(CloudSettings):
         if self.storage.efa and self.nodes.max > LUSTRE_EFA_NODES:
             says = f"A file system takes 1,024 EFA devices, and each node uses 8: those of {LUSTRE_EFA_NODES} nodes."
             yield Found(says, f"lower nodes.max to {LUSTRE_EFA_NODES}, or remove storage.efa")
+
+
+def addresses(settings: EksSettings) -> EksAddresses:
+    """Return the address plan of a stack. Raises `BaseRangeError`."""
+    return eks_addresses(
+        IPv4Network(settings.network.base_range), settings.nodes.max, public=settings.access.egress == "nat"
+    )
+
+
+def region_problems(location: str, region: str) -> list[Problem]:
+    """Return the problem of a provider's region that is not the zone's."""
+    here = region_of(location, region)
+    if here == region:
+        return []
+    return [
+        Problem(
+            settings=("aws:region", "location"),
+            values=(region, location),
+            says=f"The zone is in {here or 'another region'}, but resources would be created in {region}, which has no "
+            "such zone.",
+            fix=f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}",
+            source="pulumi-aws 7.51.1: provider configuration; EC2 docs, zone ids",
+        )
+    ]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.addresses import BaseRangeError, gke_addresses
+from infra.addresses import BaseRangeError, GkeAddresses, gke_addresses
 from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
 from infra.catalog.machines import GKE_CATALOG
 from infra.settings.cloud import (
@@ -296,6 +296,14 @@ class GkeSettings(CloudSettings):
     @rule("network.baseRange", "nodes.max", source=ADDRESSES)
     def base_range_too_small(self) -> Finding:
         try:
-            gke_addresses(IPv4Network(self.network.base_range), self.nodes.max, GKE_CATALOG[self.nodes.machine].nics)
+            addresses(self)
         except BaseRangeError as error:
             yield Found(error.says, error.fix)
+
+
+def addresses(settings: GkeSettings) -> GkeAddresses:
+    """Return the address plan of a stack, for the networks and nodes that it makes. Raises `BaseRangeError`."""
+    nics = 0 if settings.fabric == "managed-dranet" else GKE_CATALOG[settings.nodes.machine].nics
+    # A ComputeClass divides one maximum among its pools; of Kueue's two flavors, each has a quota of its own.
+    pools = 2 if settings.nodes.fallback is not None and not settings.compute_class else 1
+    return gke_addresses(IPv4Network(settings.network.base_range), pools * settings.nodes.max, nics)

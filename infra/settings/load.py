@@ -20,7 +20,7 @@ from pydantic_core import from_json
 
 from infra.settings import eks, gke, local
 from infra.settings.cloud import NameLimit, stack_name_rejected
-from infra.settings.eks import EksSettings
+from infra.settings.eks import EksSettings, region_problems
 from infra.settings.fields import Setting, nearest, rules_of, settings_of
 from infra.settings.gke import GkeSettings
 from infra.settings.local import LocalSettings
@@ -118,8 +118,19 @@ def from_stack_file(path: Path, changes: Mapping[str, Any] | None = None) -> Set
     counts as set, with an unknown value (an empty `SecretStr`). Raises `SettingsError`.
     """
     stack = path.name.removeprefix("Pulumi.").rpartition(".")[0] or None
-    raw = _without_ciphertext(_own(read_config(path)))
-    return parse({**raw, **(changes or {})}, stack=stack, origin=path.name)
+    config = read_config(path)
+    raw = {**_without_ciphertext(_own(config)), **(changes or {})}
+    location, region = raw.get("location"), config.get("aws:region")
+    # The program checks the region that the provider has, which need not be in the file.
+    known = raw.get("target") == "eks" and isinstance(location, str) and isinstance(region, str)
+    others = region_problems(str(location), str(region)) if known else []
+    try:
+        settings = parse(raw, stack=stack, origin=path.name)
+    except SettingsError as error:
+        raise SettingsError([*error.problems, *others], origin=path.name) from None
+    if others:
+        raise SettingsError(others, origin=path.name)
+    return settings
 
 
 def warnings(settings: Settings) -> list[Problem]:

@@ -6,12 +6,20 @@ import re
 from collections.abc import Callable
 from ipaddress import IPv4Network
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from infra.addresses import BaseRangeError, EksAddresses, GkeAddresses, eks_addresses, gke_addresses
+from infra.catalog.pins import RAY
+from infra.plan import plan as plan_of
+from infra.settings import parse
+from tests.kubernetes.cloud_mocks import deployed
+from tests.unit.stacks import EKS, GKE, changed, problems_of
+
+MIRROR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
 
 Plan = GkeAddresses | EksAddresses
 Maker = Callable[[IPv4Network, int], GkeAddresses | EksAddresses]
@@ -103,8 +111,8 @@ def test_too_small_names_the_smallest_that_works(cloud: str, base: IPv4Network, 
 
 @pytest.mark.parametrize(
     ("nodes", "prefix"),
-    # With 8 CPU nodes and a /24 of pods per node: 16, 32, 64, 128, 256, 512 nodes are half of these ranges.
-    [(1, 19), (8, 19), (9, 18), (24, 18), (25, 17), (56, 17), (120, 16), (248, 15), (504, 14), (505, 13)],
+    # With 5 CPU nodes and a /24 of pods per node: 8, 16, 32, 64, 128, 256, 512 nodes are half of these ranges.
+    [(1, 20), (3, 20), (4, 19), (11, 19), (12, 18), (27, 18), (59, 17), (123, 16), (251, 15), (507, 14), (508, 13)],
 )
 def test_the_smallest_gke_ranges_by_hand(nodes: int, prefix: int) -> None:
     gke_addresses(IPv4Network((10 << 24, prefix)), nodes, 8)
@@ -121,3 +129,41 @@ def test_the_smallest_eks_ranges_by_hand(nodes: int, prefix: int) -> None:
     eks_addresses(IPv4Network((10 << 24, prefix)), nodes)
     with pytest.raises(BaseRangeError, match=r"too few"):
         eks_addresses(IPv4Network((10 << 24, prefix + 1)), nodes)
+
+
+@given(bases(), node_counts)
+def test_networks_that_gke_makes_take_nothing_and_move_nothing(base: IPv4Network, nodes: int) -> None:
+    """With managed DRANET there are no ranges for NICs, and the others are where they were in earlier versions."""
+    base, made = accepted("gke", base, nodes)
+    assert isinstance(made, GkeAddresses)
+    alone = gke_addresses(base, nodes, 0)
+    assert [item.name for item in alone.ranges()] == ["pods", "nodes", "services", "control-plane"]
+    assert [item for item in made.ranges() if not item.name.startswith(("gvnic", "rdma"))] == [*alone.ranges()]
+    assert alone.max_gpu_nodes >= made.max_gpu_nodes
+
+
+@pytest.mark.parametrize(
+    ("stack", "changes"),
+    [
+        (GKE, {}),
+        (GKE, {"fabric": "managed-dranet", "network.baseRange": "10.80.0.0/20"}),
+        (EKS, {}),
+        (EKS, {"access.egress": "endpoints", "access.imageMirror": MIRROR, "ray.image": f"{MIRROR}/ray:{RAY}"}),
+    ],
+    ids=["gke", "gke-managed-dranet", "eks", "eks-endpoints"],
+)
+def test_plan_has_exactly_the_ranges_that_are_made(stack: dict[str, Any], changes: dict[str, Any]) -> None:
+    raw = changed(stack, changes)
+    made = deployed(raw, stack="demo", config={"gcp:project": "mine", "aws:region": "us-east-1"})
+    found = {one.inputs.get("ipCidrRange") or one.inputs.get("cidrBlock") for one in made if "ubnet" in one.type}
+    found |= {each["ipCidrRange"] for one in made for each in one.inputs.get("secondaryIpRanges") or ()}
+    found |= {one.inputs.get("privateClusterConfig", {}).get("masterIpv4CidrBlock") for one in made}
+    assert {str(item.network) for item in plan_of(parse(raw)).ranges} == found - {None}
+
+
+@pytest.mark.parametrize(("nodes", "accepts"), [(5, True), (6, False)])
+def test_pools_with_a_quota_each_count_each(nodes: int, accepts: bool) -> None:
+    """Kueue fills the reservation's pool and the queued one at the same time."""
+    two = {"nodes.capacity": "reservation", "nodes.reservation": "ours", "nodes.fallback": "flex-start-queued"}
+    raw = changed(GKE, {**two, "queue": "kueue", "nodes.max": nodes, "network.baseRange": "10.80.0.0/19"})
+    assert (problems_of(raw) == ()) is accepts

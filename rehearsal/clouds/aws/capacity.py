@@ -54,6 +54,9 @@ def reservation_outside_placement(call: Call) -> str | None:
         return None
     if not desired(call.now or call.inputs):
         return None
+    if not live and call.state.get(tokens.PLACEMENT_GROUP, str(group)) is None:
+        # Both are of others, and nothing says that the one is not in the other.
+        return None
     words = "Could not launch On-Demand Instances. InsufficientInstanceCapacity"
     return f"{words} - reservation {target} was not created in placement group {group}."
 

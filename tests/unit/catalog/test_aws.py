@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 
-from infra.catalog.aws import WITHOUT_EKS, is_zone_id, second_zone, zone_region
+from infra.catalog.aws import WITHOUT_EKS, is_local_zone, is_zone_id, region_of, second_zone, zone_region
 
 
 @pytest.mark.parametrize(
@@ -14,6 +15,21 @@ from infra.catalog.aws import WITHOUT_EKS, is_zone_id, second_zone, zone_region
 def test_zone_region_of_name(zone: str, region: str) -> None:
     assert not is_zone_id(zone)
     assert zone_region(zone) == region
+
+
+def test_zones_are_in_their_region_and_in_no_other() -> None:
+    """All zones that moto has of AWS, by name and id."""
+    regions = RegionsAndZonesBackend.zones
+    for region, zones in regions.items():
+        for name in (name for zone in zones for name in (zone.name, zone.zone_id)):
+            assert not is_local_zone(name)
+            assert [each for each in regions if region_of(name, each) == each] == [region], name
+
+
+@pytest.mark.parametrize("zone", ["us-east-1-dfw-2a", "us-west-2-lax-1b", "use1-dfw2-az1", "usw2-lax1-az2"])
+def test_local_zones_are_told_apart(zone: str) -> None:
+    assert is_local_zone(zone)
+    assert region_of(zone, "eu-west-1") != "eu-west-1"
 
 
 def test_zone_region_of_id_is_none() -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pulumi import ResourceHookArgs
 
 from infra.catalog.machines import EKS_CATALOG
 from infra.eks.node_groups import keep_size_within_limits
 from infra.eks.pod import OBSOLETE
 from infra.eks.ray import ray_args
-from infra.eks.stack import region_problems
+from infra.eks.stack import provider_problems
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import ray_cluster_spec
 from infra.running_nodes import RunningNodesError, refuse_replacement
-from tests.unit.stacks import eks
+from infra.settings import SettingsError, from_stack_file
+from tests.kubernetes.cloud_mocks import deployed
+from tests.unit.stacks import EKS, changed, eks
+
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"}
 """Variables of a worker in addition to Ray's own."""
@@ -45,13 +51,55 @@ def test_pods_have_no_obsolete_variable(machine: str, fabric: str) -> None:
     assert set(OBSOLETE).isdisjoint({*worker, *head, *job})
 
 
-def test_region_must_be_that_of_the_zone() -> None:
-    settings = eks()
-    assert region_problems(settings, "us-east-1") == []
-    assert "aws:region us-east-1" in region_problems(settings, None)[0].fix
-    (problem,) = region_problems(settings, "us-west-2")
+@pytest.mark.parametrize(
+    ("location", "region"),
+    [("us-east-1a", "us-west-2"), ("use1-az1", "us-west-2"), ("use1-az1", "us-east-2"), ("aps1-az1", "ap-southeast-1")],
+)
+def test_region_must_be_that_of_the_zone(location: str, region: str, tmp_path: Path) -> None:
+    """The program reports it, and `plan`, with every other problem, where the file has the region."""
+    (problem,) = provider_problems(eks({"location": location}), region)
     assert problem.settings == ("aws:region", "location")
-    assert region_problems(eks({"location": "use1-az1"}), "us-west-2") == []
+    file = tmp_path / "Pulumi.mine.yaml"
+    for more, count in (({}, 1), ({"nodes": {**EKS["nodes"], "min": 9}}, 2)):
+        stack = {**EKS, "location": location, **more}
+        config = {"aws:region": region, **{f"rdma-ray:{name}": value for name, value in stack.items()}}
+        file.write_text(yaml.safe_dump({"config": config}))
+        with pytest.raises(SettingsError) as caught:
+            from_stack_file(file)
+        assert len(caught.value.problems) == count
+        assert caught.value.problems[-1] == problem
+
+
+def test_region_of_the_zone_is_accepted(tmp_path: Path) -> None:
+    settings = eks()
+    assert provider_problems(settings, "us-east-1") == []
+    assert provider_problems(eks({"location": "use1-az1"}), "us-east-1") == []
+    assert "aws:region us-east-1" in provider_problems(settings, None)[0].fix
+    file = tmp_path / "Pulumi.mine.yaml"
+    for region in ({"aws:region": "us-east-1"}, {}, {"aws:region": {"secure": "v1:abc"}}):
+        file.write_text(
+            yaml.safe_dump({"config": {**region, **{f"rdma-ray:{name}": value for name, value in EKS.items()}}})
+        )
+        assert from_stack_file(file) == settings
+
+
+@pytest.mark.parametrize(("capacity", "own"), [("on-demand", True), ("spot", True), ("reservation", False)])
+def test_nodes_start_in_the_placement_group_of_the_stack_file(capacity: str, own: bool) -> None:
+    """A reservation made inside a group can be used from that group only; otherwise the stack makes its group."""
+    reserved = {"reservation": "cr-0123456789abcdef0"} if capacity == "reservation" else {}
+    stack = changed(EKS, {f"nodes.{name}": value for name, value in {"capacity": capacity, **reserved}.items()})
+    for group, wanted in (("training", {"groupName": "training"}), ("pg-0123456789abcdef0", None), (None, None)):
+        made = deployed(
+            changed(stack, {"nodes.placementGroup": group}), stack="demo", config={"aws:region": "us-east-1"}
+        )
+        (template,) = [one for one in made if one.type == TEMPLATE and one.name.startswith("gpu")]
+        groups = [one for one in made if one.type == "aws:ec2/placementGroup:PlacementGroup"]
+        if group is None:
+            assert len(groups) == own
+            assert (template.inputs.get("placement") == {"groupName": "demo-gpu"}) is own
+        else:
+            assert groups == []
+            assert template.inputs["placement"] == (wanted or {"groupId": group})
 
 
 def hook_args(before: dict[str, Any], now: dict[str, Any], **outputs: Any) -> ResourceHookArgs:
