@@ -23,7 +23,7 @@ from rehearsal.clouds.registry import drift, running_nodes
 from rehearsal.depths import Depth
 from rehearsal.engine import faults
 from rehearsal.engine.commands import CommandResult, Engine, EngineError
-from rehearsal.engine.faults import Fault
+from rehearsal.engine.faults import Fault, FaultError
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.graph import Graph
 from rehearsal.invariants.invariant import Stack
@@ -53,7 +53,8 @@ class RehearsalRequest:
         before: folder of another version of the project (a git worktree). Its program and stack file create the stack
             first, to rehearse the upgrade from that version to this one.
         changes: settings to change after the first `up` ("nodes.max=8").
-        faults: faults to inject into the first `up`.
+        faults: faults to inject: of a create or a step into the first `up`, of an update into that of the changes, of a
+            delete into the first command that matches.
         depth: environment of the `kubernetes` provider.
     """
 
@@ -100,6 +101,7 @@ class Scenario:
         self._on_phase = on_phase
         self._on_event = on_event
         self._cluster_phases: ClusterPhases | None = None
+        self._faults = list(request.faults)
         self._ends: tuple[type[Exception], ...] = (PhaseFailedError,)
         self._phases: list[Phase] = []
         self._changes: tuple[Change, ...] = ()
@@ -112,8 +114,10 @@ class Scenario:
         """Run the rehearsal.
 
         Raises:
-            SettingsError, NoCloudError, NotRunError, DepthError: nothing has started.
+            SettingsError, NoCloudError, NotRunError, DepthError, FaultError: nothing has started.
         """
+        if any(fault.verb == "update" for fault in self._faults) and not self._request.has_change:
+            raise FaultError("--fault: nothing is updated; add --change SETTING=VALUE, whose `up` the fault is for")
         settings = self._settings = from_stack_file(self._request.file)
         if not isinstance(settings, CloudSettings):
             raise NoCloudError(f"target: {settings.target} has no simulated cloud; targets with one: gke, eks")
@@ -200,29 +204,35 @@ class Scenario:
                 phase.said = f"{self.engine.first_preview()} resources to create"
             except EngineError as problem:
                 raise phase.failed(_why(problem.said.text)) from problem
-        if self._request.faults:
-            self._fail_and_recover()
-        else:
-            with self._phase("up") as phase:
-                self._must(self.engine.up(), phase)
-                phase.said = self._requests_done()
+        self._command("up", self.engine.up, "create")
         self._graph = Graph.from_deployment(self.engine.deployment())
 
-    def _fail_and_recover(self) -> None:
-        with self.engine.cloud_state.transaction() as state:
-            faults.schedule(state, list(self._request.faults))
-        with self._phase("up, with faults") as phase:
-            said = self.engine.up()
-            with self.engine.cloud_state.transaction() as state:
-                waiting = faults.pending(state)
-                faults.schedule(state, [])
-            if waiting:
-                raise phase.failed(f"{len(waiting)} faults were not injected: no request matched")
+    def _command(
+        self,
+        name: str,
+        command: Callable[[], CommandResult],
+        *verbs: str,
+        finished: Callable[[_RunningPhase], str] | None = None,
+    ) -> None:
+        """Run a command, and again after its faults. `verbs` are those of its faults; `finished` checks and reports."""
+        due = [fault for fault in self._faults if fault.verb in verbs or (name == "up" and fault.verb == "*")]
+        with self._phase(f"{name}, with faults" if due else name) as phase:
+            said, waiting = faults.inject_into(self.engine.cloud_state, due, command)
+            self._faults = [fault for fault in self._faults if fault not in due or fault in waiting]
+            # Every rehearsal ends with `destroy`, which deletes everything.
+            lost = [fault for fault in waiting if fault.verb != "delete" or name == "destroy"]
+            if lost:
+                raise phase.failed(f"{len(lost)} faults were not injected: no request matched")
+            if len(waiting) == len(due):
+                self._must(said, phase)
+                phase.said = finished(phase) if finished else self._requests_done()
+                return
             phase.said = f"failed as injected: {_first_refusal(said.text)}" if not said.ok else "succeeded nevertheless"
-        with self._phase("up again") as phase:
+        with self._phase(f"{name} again") as phase:
             settled = recover(self.engine)
-            self._must(self.engine.up(), phase)
-            phase.said = self._requests_done() + (f"; {settled} interrupted creates settled first" if settled else "")
+            self._must(command(), phase)
+            phase.said = finished(phase) if finished else self._requests_done()
+            phase.said += f"; {settled} interrupted creates settled first" if settled else ""
 
     def _check_invariants(self) -> None:
         with self._phase("invariants hold") as phase:
@@ -266,9 +276,9 @@ class Scenario:
             self._unprotect()
             self._stack_file.write_text(wanted)
             self.engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
-        with self._phase("up, changed") as phase:
-            before = self._nodes()
-            self._must(self.engine.up(), phase)
+        before = self._nodes()
+
+        def none_drained(phase: _RunningPhase) -> str:
             now, replaced = self._nodes(), {change.type for change in self._changes if change.ends}
             ended = [
                 f"{group}: {count} → {now[type_, group]}"
@@ -277,7 +287,9 @@ class Scenario:
             ]
             if ended:
                 raise phase.failed(f"running nodes were drained: {', '.join(ended)}")
-            phase.said = self._requests_done()
+            return self._requests_done()
+
+        self._command("up, changed", self.engine.up, "update", "delete", finished=none_drained)
         with self._phase("preview is empty again") as phase:
             # It refreshes: an update may have changed more than it was sent.
             self._must(self.engine.preview(), phase)
@@ -322,13 +334,12 @@ class Scenario:
         return self._workspace.folder / f"Pulumi.{self._request.stack}.yaml"
 
     def _destroy(self) -> None:
-        with self._phase("destroy") as phase:
-            self._must(self.engine.destroy(), phase)
-            folder = [
-                f"in the state: {resource['urn']}" for resource in self.engine.deployment().get("resources") or []
-            ]
-            self._leftovers = (*self._objects(), *folder)
-            phase.said = f"{len(self._leftovers)} objects left"
+        def leftovers(_phase: _RunningPhase) -> str:
+            left = self.engine.deployment().get("resources") or []
+            self._leftovers = (*self._objects(), *(f"in the state: {one['urn']}" for one in left))
+            return f"{len(self._leftovers)} objects left"
+
+        self._command("destroy", self.engine.destroy, "delete", finished=leftovers)
 
     def _objects(self) -> list[str]:
         things = [f"{type_} {id_}" for type_, id_ in sorted(self.engine.objects())]

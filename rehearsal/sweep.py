@@ -167,9 +167,7 @@ class Sweep:
         shutil.copytree(start.workspace.folder, workspace.folder)
         engine = Engine(workspace, self._stack)
         command = engine.up if case.command == "up" else engine.destroy
-        with engine.cloud_state.transaction() as state:
-            faults.schedule(state, [case.fault])
-        injected, wrong = _injected(engine, case, command())
+        injected, wrong = _injected(engine, case, *faults.inject_into(engine.cloud_state, [case.fault], command))
         try:
             recover(engine)
             said = command()
@@ -197,12 +195,9 @@ class Sweep:
             raise PreparationError(f"{what} failed without a fault:\n{said.text}")
 
 
-def _injected(engine: Engine, case: Case, said: CommandResult) -> tuple[str, list[str]]:
-    """Return the request that the fault hit and the problem with it, if any. Remove pending faults."""
+def _injected(engine: Engine, case: Case, said: CommandResult, waiting: list[Fault]) -> tuple[str, list[str]]:
+    """Return the request that the fault hit and the problem with it, if any."""
     steps = engine.steps()
-    with engine.cloud_state.transaction() as state:
-        waiting = faults.pending(state)
-        faults.schedule(state, [])
     if waiting:
         return "nothing", [f"the fault was not injected: {len(steps)} changes were requested"]
     step = next(step for step in steps if case.fault.matches(step.type, step.verb, step.number))

@@ -7,14 +7,15 @@ counts the changes of one command.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from rehearsal.engine.kind import Refusal
-from rehearsal.engine.state import View
+from rehearsal.engine.state import State, View
 
+Said = TypeVar("Said")
 How = Literal["stockout", "quota", "429", "500", "timeout", "kill-before", "kill-after"]
 HOWS: tuple[How, ...] = get_args(How)
 
@@ -75,6 +76,17 @@ def schedule(state: View, faults: list[Fault]) -> None:
 def pending(state: View) -> list[Fault]:
     """Return the faults that were not injected yet."""
     return [Fault(**fault) for fault in state.setting("faults", [])]
+
+
+def inject_into(cloud_state: State, faults: list[Fault], command: Callable[[], Said]) -> tuple[Said, list[Fault]]:
+    """Run a command with faults; return its result, and the faults that no request matched."""
+    with cloud_state.transaction() as state:
+        schedule(state, faults)
+    said = command()
+    with cloud_state.transaction() as state:
+        waiting = pending(state)
+        schedule(state, [])
+    return said, waiting
 
 
 def inject(state: View, type_: str, verb: str, step: int) -> How | None:

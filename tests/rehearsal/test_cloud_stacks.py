@@ -17,6 +17,7 @@ from rehearsal.clouds.aws.command_line import resources
 from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.registry import kind_of
 from rehearsal.engine.commands import Engine
+from rehearsal.engine.faults import FaultError
 from rehearsal.engine.state import State
 from rehearsal.engine.workspace import ROOT, NotOursError, Workspace
 from rehearsal.fork_server import ForkServer
@@ -162,6 +163,37 @@ def test_fault_is_recovered_and_reported(rehearse: Rehearse) -> None:
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     assert [phase.name for phase in outcome.phases][1:3] == ["up, with faults", "up again"]
     assert outcome.phases[1].said.startswith("failed as injected")
+
+
+@pytest.mark.parametrize("how", ["timeout", "500", "kill-after"])
+def test_fault_of_a_delete_is_recovered_and_reported(rehearse: Rehearse, how: str) -> None:
+    """As when a pool of managed DRANET does not go (llm-d/llm-d #2379): the next `down` goes on."""
+    outcome = rehearse("gke-dranet", faults=(f"gcp:container/nodePool:NodePool delete {how}",))
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    *_, failed, again = outcome.phases
+    assert [failed.name, again.name] == ["destroy, with faults", "destroy again"]
+    assert failed.said.startswith("failed as injected")
+    assert outcome.leftovers == ()
+
+
+def test_faults_hit_the_commands_of_their_verbs(rehearse: Rehearse) -> None:
+    texts = ("*NodePool delete 500", "*Cluster update 500", "*Router create quota")
+    outcome = rehearse("gke-dranet", changes=("hardening=true",), faults=texts)
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    names = [phase.name for phase in outcome.phases]
+    for command in ("up", "up, changed", "destroy"):
+        assert names.index(f"{command} again") == names.index(f"{command}, with faults") + 1
+
+
+def test_fault_of_an_update_needs_a_change(rehearse: Rehearse) -> None:
+    with pytest.raises(FaultError, match="--change"):
+        rehearse("gke-dranet", faults=("*Cluster update 500",))
+
+
+def test_fault_of_a_delete_without_matching_request_fails(rehearse: Rehearse) -> None:
+    outcome = rehearse("gke-dranet", faults=("*Vpc delete 500",))
+    assert not outcome.ok
+    assert "not injected" in outcome.phases[-1].said
 
 
 def test_fault_without_matching_request_fails(rehearse: Rehearse) -> None:
