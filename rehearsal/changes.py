@@ -73,6 +73,7 @@ def _both(name: str, setting: str) -> tuple[Edit, ...]:
 
 PINS, GCP = "infra/catalog/pins.py", "infra/catalog/gcp.py"
 NODE_IMAGE = (PINS, "{EKS}.6-20260728", "{EKS}.7-20260911")
+POOLS, DRIVER = "infra/gke/node_pools.py", '"gpu_driver_version": "LATEST"'
 OPERATOR = f'KUBERAY = Chart("kuberay-operator", "{KUBERAY.version}"'
 EDITS = (
     *_both("raise the maximum", "nodes.max=6"),
@@ -82,6 +83,9 @@ EDITS = (
     Edit(name="new maximum run time", stack="gke", settings=("nodes.maxRunHours=24",)),
     *_both("a time limit of the workload", "nodes.maxHours=48"),
     *_both("add a bucket", "storage.bucket=my-training-data"),
+    *_both("what an audit asks for", "hardening=true"),
+    Edit(name="nodes not close together", stack="gke", settings=("nodes.compact=false",)),
+    Edit(name="another GPU driver", stack="gke", line=(POOLS, DRIVER, DRIVER.replace("LATEST", "DEFAULT"))),
     Edit(name="one more authorized network", stack="gke", settings=("access.authorizedNetworks[0]=10.9.0.0/16",)),
     Edit(name="one more authorized network", stack="eks", settings=("access.authorizedNetworks[1]=198.51.100.7/32",)),
     Edit(

@@ -87,11 +87,12 @@ TOPOLOGY = (
     "topology.k8s.aws/network-node-layer-1",
     "topology.k8s.aws/network-node-layer-2",
     "topology.k8s.aws/network-node-layer-3",
-    "kubernetes.io/hostname",
+    "topology.k8s.aws/network-node-layer-4",
 )
-"""Topology labels of nodes, highest level first. EKS sets them on every machine of the catalog before the node is
-ready, and on P6 a fourth layer (EKS docs ml-workload-topology; EC2 docs ec2-instance-topology-prerequisites;
-kubernetes/cloud-provider-aws #1100; read 2026-11)."""
+"""Topology labels of nodes, highest level first: three of every machine of the catalog, and the fourth of P6
+(`EksMachine.network_layers`). EKS sets them before the node is ready (EKS docs ml-workload-topology; EC2 docs
+ec2-instance-topology-prerequisites; kubernetes/cloud-provider-aws #1100; read 2026-11-26)."""
+HOST_LABEL = "kubernetes.io/hostname"
 
 PROVISION_MINUTES = 30
 """Minutes until the autoscaler gives up on a node that does not join. A GPU node with its health checks takes longer

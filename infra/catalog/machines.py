@@ -21,6 +21,7 @@ GCE_MACHINES = "Compute Engine docs accelerator-optimized-machines (GB there are
 VERL = "GoogleCloudPlatform/kubernetes-engine-samples: ai-ml/verl-on-gke, read 2026-08"
 GIB_INSTALLER = "GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11"
 EC2_TYPES = "EC2 DescribeInstanceTypes, read 2026-08"
+EC2_LAYERS = "EC2 docs, ec2-instance-topology-prerequisites, read 2026-11-26"
 EC2_EFA = "EC2 docs, Elastic Fabric Adapter: supported instance types, read 2026-08"
 EC2_LAYOUT = "EC2 docs efa-acc-inst-types and aws/aws-parallelcluster #7143, read 2026-08"
 EKSCTL_BLOCKS = "eksctl-io/eksctl: CBRSupported, 99984adb6, 2026-08; EC2 docs, Capacity Blocks"
@@ -91,12 +92,13 @@ class EksMachine(Machine):
 
     `nics` are EFA devices, one on each network card. `card_zero_efa` is whether card 0 supports EFA. `efa_on_primary`
     is whether the published launch templates make the primary interface an EFA. `nvme_gb` is GB (decimal) of instance
-    store.
+    store. `network_layers` are those of EC2's network above it.
     """
 
     card_zero_efa: bool
     efa_on_primary: bool
     nvme_gb: int
+    network_layers: int = 3
 
     @property
     def network_cards(self) -> int:
@@ -228,6 +230,7 @@ _P4D = EksMachine(
         (EKSCTL_BLOCKS, "capacities"),
         ("EKS docs node-efa and aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03", "fabrics"),
         (OUR_CHOICE, "pod_cpus pod_memory_gib"),
+        (EC2_LAYERS, "network_layers"),
         (OUR_SUPPORT, "unsupported"),
     ),
 )
@@ -259,6 +262,7 @@ _P6_B200 = replace(
     gpu_memory_mib=183359,
     nics=8,
     gbps_per_nic=400,
+    network_layers=4,
 )
 
 _P6_B300 = replace(

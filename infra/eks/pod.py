@@ -6,11 +6,11 @@ No pod is privileged, shares the host's network or mounts /dev/infiniband from t
 
 from __future__ import annotations
 
-from infra.catalog.aws import SYSTEM_MAX_NODES, TOPOLOGY
+from infra.catalog.aws import HOST_LABEL, SYSTEM_MAX_NODES, TOPOLOGY
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
-from infra.kubernetes.pods import node_wait_s
+from infra.kubernetes.pods import elastic, node_wait_s
 from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION, Flavor, QueueArgs
 from infra.settings import EksSettings
 
@@ -84,7 +84,12 @@ def chosen_by_topology(settings: EksSettings) -> bool:
     Kueue considers existing nodes, so a flavor with a topology admits nothing while its node group is empty (kueue:
     pkg/cache/scheduler, TAS flavors, 0.19.2).
     """
-    return settings.queue == "kueue" and settings.nodes.min == settings.nodes.max
+    return settings.queue == "kueue" and settings.nodes.min == settings.nodes.max and not elastic(settings)
+
+
+def topology(machine: EksMachine) -> tuple[str, ...]:
+    """Return the topology labels of a machine's nodes, highest level first."""
+    return (*TOPOLOGY[: machine.network_layers], HOST_LABEL)
 
 
 def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
@@ -109,7 +114,7 @@ def _pod(settings: EksSettings, machine: EksMachine, **extended: str) -> GpuPod:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
     return GpuPod(
         # Preferred, and wider if a job does not fit. A flavor with a topology admits no pod that requests none.
-        annotations={TOPOLOGY_ANNOTATION: TOPOLOGY[-2]} if chosen_by_topology(settings) else {},
+        annotations={TOPOLOGY_ANNOTATION: topology(machine)[-2]} if chosen_by_topology(settings) else {},
         node_selector={"node.kubernetes.io/instance-type": machine.name},
         tolerations=(dict(GPU_TOLERATION),),
         resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **extended),
@@ -132,15 +137,15 @@ def queue_args(settings: EksSettings, machine: EksMachine) -> QueueArgs:
     change. The quota of heads is one per CPU node: a head and the other pods there fill a node.
     """
     pod, claims = gpu_pod(settings, machine), settings.fabric == "efa-dranet"
-    topology = chosen_by_topology(settings)
+    by_topology = chosen_by_topology(settings)
     return QueueArgs(
         system_labels=SYSTEM_NODES,
         heads=SYSTEM_MAX_NODES,
-        flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=topology),),
+        flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=by_topology),),
         nodes=settings.nodes.max,
         pod=pod,
         nics=machine.nics if claims else 0,
         device_class=EFA_DEVICE_CLASS if claims else None,
-        topology=TOPOLOGY if topology else (),
+        topology=topology(machine) if by_topology else (),
         wait_s=node_wait_s(settings),
     )

@@ -22,7 +22,7 @@ from infra.catalog.gcp import (
 from infra.catalog.machines import GkeMachine
 from infra.catalog.pins import DEVICE_API
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
-from infra.kubernetes.pods import NOTICE_S
+from infra.kubernetes.pods import NOTICE_S, elastic
 from infra.kubernetes.queue_objects import (
     GPU_FLAVOR,
     QUEUED_FLAVOR,
@@ -120,11 +120,13 @@ def chosen_by_topology(settings: GkeSettings) -> bool:
 
     Kueue considers existing nodes (kueue: pkg/cache/scheduler, TAS flavors, 0.19.2), so a flavor with a topology admits
     nothing while its pool is empty, and flex-start and spot nodes may lack the labels (GKE docs, topology-aware
-    scheduling, read 2026-08). Nodes of one queued request are close to each other anyway.
+    scheduling, read 2026-08). Nodes of one queued request are close to each other anyway. (For these, Kueue can assign
+    the topology after the nodes exist; whether GKE labels them is not known.) An elastic cluster has no topology.
     """
     nodes = settings.nodes
     alone = nodes.fallback is None and not settings.compute_class
-    return settings.queue == "kueue" and alone and nodes.capacity == "reservation" and nodes.min == nodes.max
+    fixed = nodes.capacity == "reservation" and nodes.min == nodes.max and not elastic(settings)
+    return settings.queue == "kueue" and alone and fixed
 
 
 def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:

@@ -151,8 +151,13 @@ class RayArgs:
 
     @property
     def autoscaled(self) -> bool:
-        """Whether Ray's autoscaler changes the number of workers. A job or a queued cluster has a fixed size."""
-        return self.settings.ray.mode in ("cluster", "service") and self.settings.queue == "none"
+        """Whether Ray's autoscaler changes the number of workers. A job has a fixed size."""
+        return self.elastic or (self.settings.ray.mode in ("cluster", "service") and self.settings.queue == "none")
+
+    @property
+    def elastic(self) -> bool:
+        """Whether Kueue admits each change of the number of workers (`queue_objects.ELASTIC_ANNOTATION`)."""
+        return elastic(self.settings)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -178,6 +183,12 @@ class RayArgs:
     def queued(self) -> bool:
         """Whether Kueue admits the workload."""
         return self.settings.queue == "kueue"
+
+
+def elastic(settings: CloudSettings) -> bool:
+    """Return whether the stack is a RayCluster in a queue whose size changes."""
+    ray = settings.ray
+    return settings.queue == "kueue" and ray.mode == "cluster" and ray.min_workers < ray.max_workers
 
 
 def ray_accounts(settings: CloudSettings) -> tuple[str, ...]:

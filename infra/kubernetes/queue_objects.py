@@ -31,6 +31,10 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MAX_RUN_ANNOTATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 """Annotation with the nodes' maximum run time in seconds, at most seven days. Kueue copies it to the
 ProvisioningRequest (GKE docs provisioningrequest, 2026-04-08)."""
+ELASTIC_ANNOTATION = "kueue.x-k8s.io/elastic-job"
+"""Annotation of a workload whose size may change, and scheduling gate of its pods. More workers are another workload,
+which Kueue admits in place of the old one before it takes the gate off their pods (pkg/workloadslicing; on by default
+since 0.18). It needs flavors without a topology (ElasticJobsViaWorkloadSlicesWithTAS is off)."""
 TOPOLOGY_ANNOTATION = "kueue.x-k8s.io/podset-preferred-topology"
 
 SYSTEM_FLAVOR = "system"

@@ -28,6 +28,7 @@ from infra.kubernetes.pods import (
     ray_template,
     variable,
 )
+from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION
 from infra.kubernetes.ray_service import IDLE_NODE_S, PYTHON_PATH, ready_when_serving, serving, serving_volumes
 from infra.kubernetes.start_once import API_MOUNT, API_VOLUME, check_of_head, entry_point
 from infra.outputs import JOB_STACK, job_stack
@@ -82,7 +83,8 @@ def ray_job_spec(args: RayArgs) -> dict[str, Any]:
 
 def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
     """Return the spec of a RayCluster, or of the clusters of a RayJob or RayService."""
-    limited = args.autoscaled and args.settings.nodes.max_hours
+    # In a queue, `suspend` is Kueue's.
+    limited = args.autoscaled and not args.queued and args.settings.nodes.max_hours
     return {
         "rayVersion": args.settings.ray.version,
         # `infra.kubernetes.time_limit` suspends it; the next `up` that refreshes finds the difference and resumes it.
@@ -152,6 +154,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
         "serviceAccountName": HEAD_ACCOUNT,
         "automountServiceAccountToken": False,
         **({"volumes": volumes} if volumes else {}),
+        **_gates(args),
         "nodeSelector": dict(args.head_selector),
         **preparation,
     }
@@ -197,8 +200,11 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     # The operator rejects an idle timeout without an autoscaler, and sets `replicas` with one.
     fixed = {"replicas": most, "minReplicas": most, "maxReplicas": most}
     scaled = {"minReplicas": fewest, "maxReplicas": most, "idleTimeoutSeconds": _idle_s(args)}
+    # Without a number, Kueue would reserve quota for one worker (pkg/controller/jobs/raycluster/common.go, 0.19.2).
+    scaled |= {"replicas": fewest} if args.elastic else {}
     spec = {
         **args.pod.pod(),
+        **_gates(args),
         "serviceAccountName": WORKER_ACCOUNT,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": args.notice_s,
@@ -219,6 +225,11 @@ def _workers(args: RayArgs) -> dict[str, Any]:
             labels=_labels(args),
         ),
     }
+
+
+def _gates(args: RayArgs) -> dict[str, Any]:
+    """Return the gate that Kueue's webhook adds to the pods of an elastic cluster; set here, it is no difference."""
+    return {"schedulingGates": [{"name": ELASTIC_ANNOTATION}]} if args.elastic else {}
 
 
 def _idle_s(args: RayArgs) -> int:

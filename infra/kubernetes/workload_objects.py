@@ -21,7 +21,7 @@ from infra.kubernetes.pods import (
     RayArgs,
     script_files,
 )
-from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks
+from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION, LOCAL_QUEUE, admission_marks
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.ray_service import ray_service_spec
 from infra.kubernetes.start_once import start_once
@@ -41,6 +41,7 @@ def workload(args: RayArgs) -> dict[str, Any]:
         spec = ray_job_spec(args) if mode == "job" else ray_cluster_spec(args)
         spec = ray_service_spec(args, spec) if mode == "service" else spec
     labels, marks = admission_marks(LOCAL_QUEUE, args.max_run_s) if args.queued else ({}, {})
+    marks = {**marks, **({ELASTIC_ANNOTATION: "true"} if args.elastic else {})}
     marked = {**({"annotations": marks} if marks else {}), **({"labels": labels} if labels else {})}
     # Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.
     suspended = {"suspend": True} if args.queued else {}

@@ -33,7 +33,6 @@ JOB_SIZE = (
     "Kubernetes docs, concepts/workloads/controllers/job, read 2026-11; ray-project/kuberay: rayjob_controller.go "
     "(preRunningDeadlineSeconds ends with a cluster that is ready), v1.6.2"
 )
-KUEUE = "kubernetes-sigs/kueue 0.19.2: RayCluster webhook, ff69552e, 2026-08-22"
 LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
 MACHINES = "the catalog of machines (infra/catalog/machines.py)"
 RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
@@ -166,16 +165,9 @@ class CloudSettings(ServiceRules, Section):
     @rule("ray.minWorkers", "ray.maxWorkers", source=KUBERAY)
     def workers_min_above_max(self) -> Finding:
         least, most = self.ray.min_workers, self.ray.max_workers
-        if self.queue != "kueue" and least > most:
+        if least > most:
             says = f"KubeRay rejects a group of at least {least} and at most {most} workers."
             yield Found(says, f"raise ray.maxWorkers to {least}, or lower ray.minWorkers")
-
-    @rule("ray.minWorkers", "ray.maxWorkers", "queue", source=KUEUE)
-    def kueue_size_not_fixed(self) -> Finding:
-        if self.queue == "kueue" and self.ray.min_workers != self.ray.max_workers:
-            says = "Kueue admits a cluster as a whole, so its size is fixed; it rejects one that Ray's autoscaler "
-            says += "resizes."
-            yield Found(says, f"set ray.minWorkers to {self.ray.max_workers} (or remove it), or queue to none")
 
     @rule("ray.image", "ray.version", source=RAY_VERSIONS)
     def image_runs_another_ray(self) -> Finding:

@@ -35,6 +35,7 @@ CLAIMS_OF_REQUESTS = "GoogleCloudPlatform/cluster-autoscaler: provisioningreques
 CLAIMS_OF_REQUESTS += "kubernetes/autoscaler: simulator/dynamicresources/snapshot, 1073b25"
 GCE_NAMES = "Compute Engine docs, resource naming: at most 63 characters; unverified, 2026-11"
 GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 characters; checked 2026-11"
+KUEUE = "kubernetes-sigs/kueue 0.20.1: release notes, #16543; 0.19.2: pkg/workloadslicing, ff69552e, 2026-08-22"
 PRIVATE_ENDPOINT = "GoogleCloudPlatform/gke-network-policy-demo #37, 2021-05-23: network is not a reserved network"
 ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network belongs to one zone"
 
@@ -243,6 +244,17 @@ class GkeSettings(CloudSettings):
         if self.nodes.capacity == "flex-start-queued" and self.queue != "kueue":
             says = "Queued nodes start only for a ProvisioningRequest, and only Kueue creates one: pods stay Pending."
             yield Found(says, "set queue to kueue, or nodes.capacity to flex-start")
+
+    @rule("ray.minWorkers", "ray.maxWorkers", "nodes.capacity", "nodes.fallback", source=KUEUE)
+    def queued_size_not_fixed(self) -> Finding:
+        least, most, queued = self.ray.min_workers, self.ray.max_workers, "flex-start-queued"
+        elastic = self.queue == "kueue" and self.ray.mode == "cluster" and least < most
+        if elastic and queued in (self.nodes.capacity, self.nodes.fallback):
+            says = (
+                "A ProvisioningRequest is for all nodes of a workload at once. Kueue would make one more for each node "
+            )
+            says += "that Ray's autoscaler adds, and its pods would wait for nodes of the first."
+            yield Found(says, f"set ray.minWorkers to {most} (or remove it), or choose another capacity")
 
     @rule("computeClass", "nodes.capacity", source=f"field report on queued provisioning, read 2026-08; {QUEUED}")
     def queued_with_compute_class(self) -> Finding:

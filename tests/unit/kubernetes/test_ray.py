@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.machines import EKS_CATALOG
+from infra.eks.pod import queue_args
 from infra.eks.ray import ray_args as on_eks
 from infra.gke.ray import ray_args as on_gke
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
+from infra.kubernetes.workload_objects import workload
 from infra.outputs import JOB_STACK, Outputs
 from infra.settings import GkeSettings, LocalSettings, parse
-from tests.unit.stacks import EKS, GKE, changed
+from tests.unit.stacks import EKS, GKE, changed, eks
 
 JOB: dict[str, Any] = {"ray.mode": "job", "ray.entrypoint": "python /app/train.py"}
 BLOCK = "cr-0123456789abcdef0"
@@ -108,3 +111,39 @@ def test_other_settings_of_a_stack_do_not_replace_its_indexed_job() -> None:
     others: dict[str, Any] = {"nodes.max": 6, "nodes.maxRunHours": 24, "access.publicEndpoint": True, "protect": False}
     others |= {"access.authorizedNetworks": ["203.0.113.7/32"]}
     assert job_spec(args_of(GKE, mode)) == job_spec(args_of(GKE, mode | others))
+
+
+@pytest.mark.parametrize(("least", "nodes"), [(0, 0), (1, 0), (1, 4)])
+def test_elastic_cluster_in_a_queue_is_as_kueue_leaves_it(least: int, nodes: int) -> None:
+    """Its annotation, the gate on every pod and the number of workers, from which Kueue counts. It has no topology."""
+    changes = {"queue": "kueue", "ray.minWorkers": least, "nodes.min": nodes, "nodes.max": 4}
+    reserved = {"nodes.capacity": "reservation", "nodes.reservation": "ours"}
+    for args in (args_of(EKS, changes), args_of(GKE, changes | reserved)):
+        body = workload(args)
+        assert body["metadata"]["annotations"] == {"kueue.x-k8s.io/elastic-job": "true"}
+        assert body["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpu"}
+        spec = body["spec"]
+        assert (spec["suspend"], spec["enableInTreeAutoscaling"]) == (True, True)
+        (group,) = spec["workerGroupSpecs"]
+        assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (least, least, 4)
+        for template in (spec["headGroupSpec"]["template"], group["template"]):
+            assert template["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/elastic-job"}]
+            assert "kueue.x-k8s.io/podset-preferred-topology" not in template["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("changes", [{"queue": "kueue"}, {}, {"queue": "kueue", **JOB}])
+def test_other_workloads_are_not_elastic(changes: dict[str, Any]) -> None:
+    text = str(workload(args_of(EKS, changes)))
+    assert "elastic-job" not in text
+    assert "schedulingGates" not in text
+
+
+@pytest.mark.parametrize(
+    ("machine", "layer"), [("p5en.48xlarge", 3), ("p4d.24xlarge", 3), ("p6-b200.48xlarge", 4), ("p6-b300.48xlarge", 4)]
+)
+def test_topology_ends_with_the_closest_layer_of_the_machine(machine: str, layer: int) -> None:
+    settings = eks({"queue": "kueue", "nodes.machine": machine, "nodes.min": 2, "nodes.max": 2})
+    args = queue_args(settings, EKS_CATALOG[machine])
+    layers = [f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, layer + 1)]
+    assert args.topology == (*layers, "kubernetes.io/hostname")
+    assert args.pod.annotations == {"kueue.x-k8s.io/podset-preferred-topology": layers[-1]}
