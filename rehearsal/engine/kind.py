@@ -166,13 +166,20 @@ class Kind:
         """Return the paths whose change forces a replacement, for old and new inputs."""
         return self.replace_on | self.replace_if(before, now)
 
-    def keeps(self, before: Json, now: Json) -> Callable[[Sequence[str | int]], bool]:
-        """Return whether the provider hides a difference, by its path: a computed input that is gone."""
+    def keeps(self, before: Json, now: Json, live: Json | None = None) -> Callable[[Sequence[str | int]], bool]:
+        """Return whether the provider hides a difference, by its path.
+
+        It hides a computed input that is gone, and one that is new and has the value of the `live` object.
+        """
 
         def hidden(path: Sequence[str | int]) -> bool:
             *above, name = path
-            if not isinstance(name, str) or name in (value_at(now, above) or {} if above else now):
+            if not isinstance(name, str):
                 return False
+            if name in (value_at(now, above) or {} if above else now):
+                place = ".".join(part for part in path if isinstance(part, str))
+                known = live is not None and value_at(live, path) == value_at(now, path)
+                return known and place in self.computed and value_at(before, path) is None
             place, given = ".".join(part for part in path if isinstance(part, str)), value_at(before, path)
             below = {f"{place}.{field}" for field in given} if isinstance(given, Mapping) else set()
             return place in self.computed or (bool(below) and below <= self.computed)

@@ -102,11 +102,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         with failing(context):
             kind = self._kind(request.type)
             before, now = (kind.normalized(from_wire(each)) for each in (request.old_inputs, request.news))
-            if not kind.whole:
-                # An input that is new to the program, with the value that the cloud had chosen, is no difference.
-                live = from_wire(request.olds)
-                before = {**{name: value for name, value in now.items() if live.get(name) == value}, **before}
-            return compared(before, now, kind.replacing(before, now), kind.keeps(before, now))
+            return compared(before, now, kind.replacing(before, now), kind.keeps(before, now, from_wire(request.olds)))
         raise AssertionError
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:

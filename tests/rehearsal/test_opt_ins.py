@@ -121,3 +121,14 @@ def test_what_is_taken_back_reaches_the_cloud(target: str, path: str) -> None:
 def test_opt_ins_are_those_of_the_settings() -> None:
     assert {"hardening", "access.publicEndpoint", "budget.monthly", "computeClass"} <= set(opt_ins("gke"))
     assert {"hardening", "storage.efa", "storage.exportDeletions", "access.administrators"} <= set(opt_ins("eks"))
+
+
+@pytest.mark.parametrize(("live", "replaces"), [(False, []), (True, ["efaEnabled"])])
+def test_input_with_the_value_that_is_there_is_no_difference(live: bool, replaces: list[str]) -> None:
+    """So a file system of an earlier version of the program, which wrote nothing, stays."""
+    kind = kind_of("aws:fsx/lustreFileSystem:LustreFileSystem")
+    assert kind is not None
+    before, now = {"storageCapacity": 1200}, {"storageCapacity": 1200, "efaEnabled": False}
+    answer = compared(before, now, kind.replace_on, kind.keeps(before, now, {**before, "efaEnabled": live}))
+    assert list(answer.replaces) == replaces
+    assert bool(answer.diffs) is live

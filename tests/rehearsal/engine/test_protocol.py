@@ -43,6 +43,7 @@ CLOUD = Cloud(
             type=BOX,
             identify=lambda inputs, _config: str(inputs["name"]),
             compute=_computed,
+            computed=frozenset({"size"}),
             replace_on=frozenset({"name", "lid.colour"}),
             maps=frozenset({"labels"}),
             rules=(_too_heavy, _in_use),
