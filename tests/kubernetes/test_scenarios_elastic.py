@@ -28,12 +28,10 @@ from tests.kubernetes.queries import (
 from tests.kubernetes.running_stack import RunningStack
 from tools.kubernetes.api import Api, Json
 
-NODES = {"capacity": "spot", "min": 0, "max": 2}
-
 
 @pytest.fixture(scope="module")
 def stack(run_stack: Callable[..., RunningStack]) -> RunningStack:
-    return run_stack("gke", nodes=NODES, queue="kueue", ray={"minWorkers": 0})
+    return run_stack("gke", nodes={"max": 2}, queue="kueue", ray={"minWorkers": 0})
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +45,10 @@ def reserved(api: Api) -> int:
     flavors = queue.get("status", {}).get("flavorsReservation") or []
     amounts = [each for flavor in flavors for each in flavor["resources"] if each["name"] == GPU]
     return sum(int(each["total"]) for each in amounts)
+
+
+def until_quota(api: Api, nodes: int) -> None:
+    api.until(f"quota of {nodes} nodes", lambda: reserved(api) == 8 * nodes, WITHIN_S)
 
 
 def gates(pod: Json) -> list[str]:
@@ -65,10 +67,10 @@ def test_quota_follows_the_workers(stack: RunningStack, api: Api) -> None:
     for count in (1, 2):
         pods = scale(api, count)
         assert all(is_ready(pod) and gates(pod) == [] for pod in pods)
-        api.until(f"quota of {count} workers", lambda count=count: reserved(api) == 8 * count, WITHIN_S)
+        until_quota(api, count)
     assert stack.engine.preview().ok
     scale(api, 1, workers(api)[0])
-    api.until("quota of the worker that is left", lambda: reserved(api) == 8, WITHIN_S)
+    until_quota(api, 1)
 
 
 def test_quota_of_others_holds_workers_back(api: Api) -> None:
@@ -83,7 +85,7 @@ def test_quota_of_others_holds_workers_back(api: Api) -> None:
     labels = {"kueue.x-k8s.io/queue-name": "gpu"}
     its = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "other", "namespace": RAY, "labels": labels}}
     api.create(its | {"spec": {"suspend": True, "template": template}})
-    api.until("quota of the job", lambda: reserved(api) == 16, WITHIN_S)
+    until_quota(api, 2)
     group = "/spec/workerGroupSpecs/0/replicas"
     more = [{"op": "replace", "path": group, "value": 2}]
     api.patch(RAY_API, "RayCluster", name(ray_cluster(api)), RAY, more, type="json")
