@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra.catalog.aws import TOPOLOGY as EKS_TOPOLOGY
+from infra.catalog.gcp import TOPOLOGY as GKE_TOPOLOGY
 from infra.catalog.machines import CATALOG, EKS_CATALOG, GKE_CATALOG
 from infra.eks import pod as on_eks
 from infra.gke import pod as on_gke
@@ -159,3 +162,10 @@ def test_run_time_of_nodes_is_passed_on_with_queued_provisioning() -> None:
     assert max_run_s({}) is None
     assert admission_marks(LOCAL_QUEUE, 18_000) == ({QUEUE_LABEL: LOCAL_QUEUE}, {MAX_RUN_ANNOTATION: "18000"})
     assert admission_marks(LOCAL_QUEUE, None) == ({QUEUE_LABEL: LOCAL_QUEUE}, {})
+
+
+def test_documentation_names_what_a_job_needs_on_a_stack_with_a_topology() -> None:
+    """A flavor with a topology admits no pod that requests none (cluster-toolkit #3534)."""
+    text = (Path(__file__).parents[3] / "docs" / "queues.md").read_text(encoding="utf-8")
+    assert f"{TOPOLOGY_ANNOTATION}: {GKE_TOPOLOGY[0]}" in text
+    assert f"`{EKS_TOPOLOGY[2]}`" in text
