@@ -49,8 +49,8 @@ class Workload(pulumi.ComponentResource):
     """Ray in its own namespace, where it requires a token. `token` is secret, and so is `serve_token`, which requests
     to a RayService need: with Ray's, their senders could run code.
 
-    A RayCluster in a queue has a fixed size, starts when there is room for all of it, and holds its nodes until it is
-    deleted; any change replaces it. Any change of a RayJob replaces it too, because the operator accepts none while it
+    A RayCluster in a queue starts when there is room for all of it, and holds its nodes until it is deleted, or Ray's
+    autoscaler releases them if it is elastic; any change replaces it. Any change of a RayJob replaces it too, because the operator accepts none while it
     runs, and so does another entry point, image or size of an Indexed Job: the run ends and a new one starts. A
     RayService changes in place: KubeRay replaces its cluster when the next one serves.
     """
