@@ -50,9 +50,9 @@ class Workload(pulumi.ComponentResource):
     to a RayService need: with Ray's, their senders could run code.
 
     A RayCluster in a queue starts when there is room for all of it, and holds its nodes until it is deleted, or Ray's
-    autoscaler releases them if it is elastic; any change replaces it. Any change of a RayJob replaces it too, because the operator accepts none while it
-    runs, and so does another entry point, image or size of an Indexed Job: the run ends and a new one starts. A
-    RayService changes in place: KubeRay replaces its cluster when the next one serves.
+    autoscaler releases them if it is elastic; any change replaces it. Any change of a RayJob replaces it too, because
+    the operator accepts none while it runs, and so does another entry point, image or size of an Indexed Job: the run
+    ends and a new one starts. A RayService changes in place: KubeRay replaces its cluster when the next one serves.
     """
 
     token: pulumi.Output[str]

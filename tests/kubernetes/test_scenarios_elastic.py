@@ -89,7 +89,7 @@ def test_quota_of_others_holds_workers_back(api: Api) -> None:
     group = "/spec/workerGroupSpecs/0/replicas"
     more = [{"op": "replace", "path": group, "value": 2}]
     api.patch(RAY_API, "RayCluster", name(ray_cluster(api)), RAY, more, type="json")
-    held = api.until("a worker behind the gate", lambda: [pod for pod in workers(api) if gates(pod)], WITHIN_S)
+    held = api.until("a worker behind the gate", lambda: [pod for pod in workers(api) if gates(pod)] or None, WITHIN_S)
     assert [gates(pod) for pod in held] == [[ELASTIC_ANNOTATION]]
     assert reserved(api) == 16
     api.delete("batch/v1", "Job", "other", RAY)
