@@ -20,6 +20,7 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     per_node: int | None = Field(None, ge=1, description="Ranks per node. [default: one per GPU, or one without GPUs]")
     tp: int | None = Field(None, ge=1, description="Tensor parallel size: ranks of a group within a node.")
     cp: int | None = Field(None, ge=1, description="Context parallel size.")
+    ep: int | None = Field(None, ge=1, description="Expert parallel size, within the ranks of --cp and --dp.")
     pp: int | None = Field(None, ge=1, description="Pipeline parallel size: stages.")
     dp: int | None = Field(None, ge=1, description="Data parallel size. [default: what the other sizes leave]")
     wait_s: Annotated[float, option(name="--wait")] = Field(1800, ge=1, description="Seconds to wait for the nodes.")
@@ -50,7 +51,7 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     @property
     def layout(self) -> Layout | None:
         """Layout of resolved options; None if they declare none."""
-        if self.tp is None or self.cp is None or self.dp is None or self.pp is None:
+        if self.tp is None or self.cp is None or self.ep is None or self.dp is None or self.pp is None:
             return None
         assert self.nodes is not None
-        return Layout(self.nodes, self.per_node or 1, self.tp, self.cp, self.dp, self.pp)
+        return Layout(self.nodes, self.per_node or 1, self.tp, self.cp, self.dp, self.pp, self.ep)

@@ -25,10 +25,12 @@ class RunNode(Part):
 
 
 class RunLayout(Part):
-    """Parallel sizes, and the ranks of every group by kind: tp, cp, dp, pp (`launch.layout`)."""
+    """Parallel sizes, and the ranks of every group by kind: tp, cp, ep, dp, edp, pp (`launch.layout`)."""
 
     tp: int
     cp: int
+    ep: int = 1
+    """Absent from results of earlier versions, which had no option for it."""
     dp: int
     pp: int
     groups: dict[str, list[list[int]]]

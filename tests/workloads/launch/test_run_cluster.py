@@ -16,6 +16,7 @@ from tests.workloads.conftest import Cluster, wait_until_free
 from workloads.client.api import Api
 from workloads.client.follow import follow
 from workloads.exits import Exit
+from workloads.launch.layout import Layout
 from workloads.launch.lines import RankLine
 from workloads.results import Event, parse
 
@@ -89,8 +90,11 @@ def test_torchrun_runs_on_two_nodes(cluster: Cluster) -> None:
 
 
 def test_megatron_core_forms_the_groups_of_the_layout_and_trains_as_one_rank_does(cluster: Cluster) -> None:
-    """Two nodes: the tensor groups are within them, the pipeline is between them."""
-    sizes = ("--tensor-model-parallel-size", "{tp}", "--pipeline-model-parallel-size", "{pp}")
+    """Two nodes: the tensor groups are within them, the pipeline is between them. Then expert groups of other sizes."""
+    experts = [Layout(2, 2, tp=1, cp=1, ep=2, dp=2, pp=2), Layout(2, 2, tp=1, cp=1, ep=2, dp=4, pp=1)]
+    experts += [Layout(2, 2, tp=2, cp=1, ep=2, dp=2, pp=1), Layout(2, 2, tp=1, cp=2, ep=4, dp=2, pp=1)]
+    sizes = ["--tensor-model-parallel-size", "{tp}", "--pipeline-model-parallel-size", "{pp}"]
+    sizes += [word for one in experts for word in ("--also", *map(str, (one.tp, one.cp, one.ep, one.pp)))]
     job = start(cluster, *GANG, "--tp", "2", "--pp", "2", "--", "torchrun", "train_megatron.py", *sizes).follow()
     assert job.code == 0, job.lines
     layout = job.result["layout"]
@@ -98,13 +102,17 @@ def test_megatron_core_forms_the_groups_of_the_layout_and_trains_as_one_rank_doe
         "tp": [[0, 1], [2, 3]],
         "cp": [[0], [1], [2], [3]],
         "dp": [[0], [1], [2], [3]],
+        "ep": [[0], [1], [2], [3]],
+        "edp": [[0], [1], [2], [3]],
         "pp": [[0, 2], [1, 3]],
     }
     assert job.events("note")[0]["text"].startswith("layout: tp 2 × cp 1 × dp 1 × pp 2 = 4 ranks, 2 per node\n")
     for rank in range(4):
         found = json.loads(job.of(rank)[-1])
-        assert found["variables"] == ["2", "1", "1", "2"]
-        assert found["groups"] == [next(one for one in groups if rank in one) for groups in layout["groups"].values()]
+        assert found["variables"] == ["2", "1", "1", "1", "2"]
+        every = [layout, *(one.as_json() for one in experts)]
+        expected = [[next(one for one in kind if rank in one) for kind in each["groups"].values()] for each in every]
+        assert [found["groups"], *found["also"]] == expected
         alone = found["alone"]
         assert alone[0] - alone[-1] > 0.5
         # Sums in another order: a loss of 4 has steps of 5e-7 in fp32, and measured differences are one step.

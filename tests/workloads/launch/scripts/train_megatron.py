@@ -96,23 +96,45 @@ def losses(tp: int, pp: int) -> list[float]:
     return [one["loss"] for one in found]
 
 
+def groups() -> list[list[int]]:
+    """Return the ranks of this rank's groups: tensor, context, data, expert, expert data, pipeline."""
+    found = (
+        state.get_tensor_model_parallel_group,
+        state.get_context_parallel_group,
+        state.get_data_parallel_group,
+        state.get_expert_model_parallel_group,
+        state.get_expert_data_parallel_group,
+        state.get_pipeline_model_parallel_group,
+    )
+    return [dist.get_process_group_ranks(group()) for group in found]
+
+
+def groups_of(tp: int, cp: int, ep: int, pp: int) -> list[list[int]]:
+    """Return the groups of other sizes."""
+    state.destroy_model_parallel()
+    state.initialize_model_parallel(
+        tensor_model_parallel_size=tp,
+        context_parallel_size=cp,
+        expert_model_parallel_size=ep,
+        pipeline_model_parallel_size=pp,
+    )
+    return groups()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tensor-model-parallel-size", type=int, dest="tp")
     parser.add_argument("--pipeline-model-parallel-size", type=int, dest="pp")
+    parser.add_argument("--also", type=int, nargs=4, action="append", default=[], metavar=("TP", "CP", "EP", "PP"))
     sizes = parser.parse_args()
     dist.init_process_group("gloo")
     with OnCpu():
         found: dict[str, Any] = {"losses": losses(sizes.tp, sizes.pp)}
-        groups = (
-            state.get_tensor_model_parallel_group,
-            state.get_context_parallel_group,
-            state.get_data_parallel_group,
-            state.get_pipeline_model_parallel_group,
-        )
-        found["groups"] = [dist.get_process_group_ranks(group()) for group in groups]
+        found["groups"] = groups()
         found["alone"] = losses(1, 1)
-    print(json.dumps(found | {"variables": [os.environ[f"RDMA_RAY_{kind}"] for kind in ("TP", "CP", "DP", "PP")]}))
+    found["also"] = [groups_of(*other) for other in sizes.also]
+    found["variables"] = [os.environ[f"RDMA_RAY_{kind}"] for kind in ("TP", "CP", "EP", "DP", "PP")]
+    print(json.dumps(found))
     dist.destroy_process_group()
 
 
