@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Several processes of tests share the processors, and threads of OpenMP wait for each other by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The tests may run in a job of Slurm, which `slurm run` would use.
+for _name in ("SLURM_JOB_ID", "SLURM_STEP_ID"):
+    os.environ.pop(_name, None)
 
 # Its pods start Ray by themselves. A unit test has the same name.
 _OWN_RAY = Path(__file__).with_name("test_indexed_job.py")

@@ -17,9 +17,9 @@ from workloads import temporary
 from workloads.exits import Exit, WorkloadError
 from workloads.launch import guard
 from workloads.options import Flat, option
-from workloads.slurm import queue
+from workloads.slurm import allocation, queue
 from workloads.slurm.options import SlurmOptions
-from workloads.slurm.script import completed, script
+from workloads.slurm.script import completed, script, step_script
 
 POLL_S, LOG_POLL_S = 2.0, 0.5  # slurmctld serves all users; the log is a file
 TURN = 2**24  # bytes of the log between two looks at the job
@@ -28,7 +28,7 @@ LAST_LINES_S = 3.0  # until a shared file system shows what the job wrote at its
 slurm = App(name="slurm", help="Run a Ray cluster on an allocation of Slurm.")
 
 Detach = Annotated[bool, option(help="Print the job's ID, and do not follow it.")]
-DryRun = Annotated[bool, option(help="Print the sbatch file, and submit nothing.")]
+DryRun = Annotated[bool, option(help="Print the sbatch file, and submit nothing. In an allocation: its script.")]
 
 
 @slurm.command
@@ -45,15 +45,45 @@ def run(
     and the path of its outputs is printed, for --outputs and RDMA_RAY_OUTPUTS.
     Ctrl-C leaves the job running.
 
+    In an allocation (`salloc`, a batch script), the cluster is a step of it: no job
+    is submitted. Ctrl-C ends the command and its cluster, and the allocation stays.
+
     Example: rdma-ray slurm run --nodes 2 --time 30 -- rdma-ray bench nccl
     Exit codes: that of the command; 1 also if it did not start or the job failed,
     130 if it was canceled.
     """
     check(command, options)
+    if (existing := allocation.current(options, detach)) is not None:
+        return _run_here(command, options, existing, dry_run)
     text = script(completed(options), command)
     if dry_run:
         print(text, end="")
         return Exit.OK
+    storage = _storage(options)
+    job_id = queue.submit(text)
+    say(f"job {job_id}: {options.nodes} nodes; `rdma-ray slurm attach {job_id}` follows it, `scancel {job_id}` ends it")
+    if detach:
+        print(job_id)
+        return Exit.OK
+    return follow(job_id, None if command else storage / f"job-{job_id}" / "outputs.json")
+
+
+def _run_here(command: tuple[str, ...], options: SlurmOptions, existing: allocation.Allocation, dry_run: bool) -> int:
+    """Run the cluster in the allocation of this process, from its first line to its end."""
+    judged = completed(options.model_copy(update={"nodes": len(existing.hosts)}))
+    text = step_script(judged, command, existing.hosts, existing.shared)
+    if dry_run:
+        print(text, end="")
+        return Exit.OK
+    storage = _storage(options)
+    say(f"job {existing.id} is this allocation: the cluster is a step on {len(existing.hosts)} of its nodes")
+    for outputs in allocation.others(existing, storage):
+        say(f"another cluster is up in it, which has to end first: its outputs are {outputs}")
+    return allocation.run(text)
+
+
+def _storage(options: SlurmOptions) -> Path:
+    """Create --storage. WorkloadError if it cannot be created."""
     storage = Path(options.storage).absolute()
     try:
         storage.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,12 +91,7 @@ def run(
         raise WorkloadError(
             f"--storage {options.storage}: {error.strerror}: name a folder that all nodes share"
         ) from None
-    job_id = queue.submit(text)
-    say(f"job {job_id}: {options.nodes} nodes; `rdma-ray slurm attach {job_id}` follows it, `scancel {job_id}` ends it")
-    if detach:
-        print(job_id)
-        return Exit.OK
-    return follow(job_id, None if command else storage / f"job-{job_id}" / "outputs.json")
+    return storage
 
 
 @slurm.command
@@ -107,6 +132,8 @@ def follow(job_id: str, outputs: Path | None) -> int:
                 job, asked = queue.job(job_id), time.monotonic()
                 if job.words != shown and not job.over:
                     say(f"job {job_id} {(shown := job.words)}")
+                if job.log is None:
+                    raise WorkloadError(f"job {job_id} is an allocation of salloc: its output is in its terminal")
                 lines = lines or Lines(job.log, job.uid)
             assert lines is not None
             _show(lines)

@@ -1,16 +1,24 @@
 # One step of Slurm starts one Ray node on each node of the allocation (workloads/slurm/node.py, docs/slurm.md).
 # The folder of this job has Ray's token and the outputs for `rdma-ray … --outputs FILE`; it goes with the job.
+# With $run, the allocation is the user's: what he requested for his own steps, such as tasks per node, is not for this
+# one (srun(1), "input environment variables").
 umask 077
+[ -z "$run" ] || for each in $(compgen -e SLURM_) $(compgen -e SRUN_); do
+    case $each in
+    SLURM_JOB_* | SLURM_CONF* | SLURM_CLUSTER* | SLURM_WORKING_CLUSTER | SLURM_MEM_PER_NODE | SLURM_MEM_PER_CPU) ;;
+    *) unset "$each" ;;
+    esac
+done
 if ! mkdir -p -- "$storage" || ! storage=$(cd -- "$storage" && pwd -P); then
-    echo "rdma-ray: storage $storage cannot be used on $SLURMD_NODENAME: name a folder that you can write, by --storage" >&2
+    echo "rdma-ray: storage $storage cannot be used on ${SLURMD_NODENAME-$HOSTNAME}: name a folder that you can write, by --storage" >&2
     exit 1
 fi
-folder=$storage/job-$SLURM_JOB_ID
+folder=$storage/job-$SLURM_JOB_ID${run:+-$run}
 
 # Whoever can rename a folder on this path could show clients other outputs, and get what they send there.
 place=$storage why=
 while :; do
-    if ! read -r owner mode < <(stat --format='%u %f' -- "$place"); then
+    if ! read -r owner mode <<<"$(stat --format='%u %f' -- "$place")" || [ -z "$mode" ]; then
         why="cannot be examined"
     elif [ "$place" = "$storage" ] && ((owner != 0 && owner != EUID)); then
         why="belongs to user $owner"
@@ -33,9 +41,26 @@ remove_folder() {
     rmdir -- "$folder"
 } 2>/dev/null
 
+# Prints the ID of the step of this script in the user's allocation.
+step_id() {
+    squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' | sed -n "s/ rdma-ray-$run\$//p"
+}
+
+# Ends that step. srun itself would have it killed at once; the second Ctrl-C does that.
+end_step() {
+    local id
+    kill -0 "$step" || return 0
+    trap 'kill "$step"' INT
+    id=$(step_id)
+    if [ -n "$id" ]; then scancel --signal=TERM "$id"; else kill "$step"; fi
+    while kill -0 "$step"; do wait "$step"; done
+} 2>/dev/null
+
+step=''
 ended() {
     code=$?
     trap '' HUP INT TERM
+    [ -z "$run" ] || [ -z "$step" ] || end_step
     # Slurm has signaled the step's nodes as well. They leave nothing behind if they have the time (KillWait).
     wait
     remove_folder
@@ -54,7 +79,7 @@ if ! mkdir -- "$folder" 2>/dev/null; then
 fi
 (od -An -tx1 -N32 /dev/urandom | tr -d ' \n') >"$folder/token"
 # Name and address of each node, as Slurm itself reaches it.
-scontrol --oneliner show node "$SLURM_JOB_NODELIST" |
+scontrol --oneliner show node "$hosts" |
     sed -n 's/^NodeName=\([^ ]*\) .* NodeAddr=\([^ ]*\) .*/\1 \2/p' >"$folder/nodes"
 
 # Runs on each node: `node WORD …` starts Ray there, in a container if the step is in none.
@@ -122,7 +147,9 @@ contained() {
 }
 
 engine='' archive='' tag=$image
-flags=(--nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpu-bind=none)
+flags=(--nodes="$size" --ntasks="$size" --ntasks-per-node=1 --cpu-bind=none)
+[ -z "$run" ] || flags+=(--nodelist="$hosts" --job-name="rdma-ray-$run" --input=none)
+[ -z "$overlap" ] || flags+=(--overlap)
 # Since Slurm 22.05, a step does not inherit it (srun(1)).
 [ -z "${SLURM_CPUS_PER_TASK-}" ] || flags+=(--cpus-per-task="$SLURM_CPUS_PER_TASK")
 case $image in
@@ -147,7 +174,20 @@ case $image in
     ;;
 esac
 
+# A cluster that stays has no hold on `$(rdma-ray slurm run)`.
+output=1
+[ -z "$run" ] || [ ${#command[@]} != 0 ] || output=2
 srun "${flags[@]}" bash -c "$(declare -p storage package python wait_s machine mounts engine archive tag folder)
 $(declare -f node contained remove_folder)
-"'node "$@"' node "${command[@]}" &
-wait $!
+"'node "$@"' node "${command[@]}" >&"$output" &
+step=$!
+if [ -n "$run" ] && [ ${#command[@]} = 0 ]; then
+    until [ -e "$folder/outputs.json" ] || ! kill -0 "$step" 2>/dev/null; do sleep 0.5; done
+    if [ -e "$folder/outputs.json" ]; then
+        trap - EXIT
+        echo "rdma-ray: the cluster ends with the allocation, or by \`scancel $(step_id)\`" >&2
+        echo "$folder/outputs.json"
+        exit
+    fi
+fi
+wait "$step"

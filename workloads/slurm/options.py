@@ -15,6 +15,9 @@ OWN = frozenset({"nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-pe
 }
 """Options of sbatch that the script itself sets, or that it does not work with."""
 
+STEP = frozenset({"nodes", "machine", "storage", "image", "mount", "python", "wait_s"})
+"""Options that a cluster can have in an allocation that exists; the others request an allocation."""
+
 _WORD = r"[\w.,:+=@%&|*\[\]()/-]+"
 
 

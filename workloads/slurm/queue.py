@@ -48,7 +48,8 @@ class Job:
     reason: str
     nodes: str
     uid: int
-    log: Path
+    log: Path | None
+    """File with the output of its batch script; None for an allocation of salloc, which has no script."""
     code: int
     signal: int
 
@@ -113,12 +114,17 @@ def job(job_id: str) -> Job:
             reason=found["Reason"],
             nodes=found.get("NodeList", "").replace("(null)", ""),
             uid=int(found["UserId"].rpartition("(")[2].rstrip(")")),
-            log=Path(found["StdOut"]),
+            log=Path(found["StdOut"]) if "StdOut" in found else None,
             code=int(code),
             signal=int(number or 0),
         )
     except (KeyError, ValueError) as error:
         raise WorkloadError(f"scontrol's answer on job {job_id} cannot be read ({error}): {said[:200]}") from None
+
+
+def hosts(nodes: str) -> tuple[str, ...]:
+    """Return the names of a list of nodes, such as `n[0-1]`."""
+    return tuple(_run(["scontrol", "show", "hostnames", nodes]).split())
 
 
 def _down(nodes: str) -> str:

@@ -1,4 +1,4 @@
-"""The sbatch file of an allocation: `#SBATCH` lines, the request as variables, and the body of `job.sh`."""
+"""The script of a cluster: `#SBATCH` lines for an allocation, the request as variables, and the body of `job.sh`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,31 @@ def script(options: SlurmOptions, command: Sequence[str]) -> str:
         command: Entry point, which runs on the first node when the cluster is ready; the cluster ends with it. Without
             one, the cluster is up until the time limit or `scancel`.
     """
+    own = ["run='' hosts=$SLURM_JOB_NODELIST size=$SLURM_JOB_NUM_NODES overlap=''"]
+    return "\n".join(["#!/bin/bash", *_header(options), "", *own, *_variables(options, command), "", _body()])
+
+
+def step_script(options: SlurmOptions, command: Sequence[str], hosts: Sequence[str], shared: bool) -> str:
+    """Return the script that starts the cluster as a step of the allocation in which it runs.
+
+    Args:
+        command: See `script`.
+        hosts: Nodes of the allocation.
+        shared: Whether the step shares their CPUs and GPUs with the steps that run.
+    """
+    own = [
+        "# An allocation has several runs of this script, each with its folder and its step.",
+        "run=$(od -An -tx4 -N4 /dev/urandom | tr -d ' \\n')",
+        f"hosts={shlex.quote(','.join(hosts))} size={len(hosts)} overlap={'yes' if shared else shlex.quote('')}",
+    ]
+    return "\n".join(["#!/bin/bash", *own, *_variables(options, command), "", _body()])
+
+
+def _body() -> str:
+    return BODY.read_text(encoding="utf-8")
+
+
+def _variables(options: SlurmOptions, command: Sequence[str]) -> list[str]:
     values = {
         "storage": options.storage,
         "package": str(ROOT),
@@ -39,9 +64,9 @@ def script(options: SlurmOptions, command: Sequence[str]) -> str:
         "wait_s": str(options.wait_s),
         "machine": options.machine or "",
     }
+    lists = {"mounts": options.mount, "command": command}
     lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
-    lines += [f"{name}=({shlex.join(words)})" for name, words in (("mounts", options.mount), ("command", command))]
-    return "\n".join(["#!/bin/bash", *_header(options), "", *lines, "", BODY.read_text(encoding="utf-8")])
+    return lines + [f"{name}=({shlex.join(words)})" for name, words in lists.items()]
 
 
 def _header(options: SlurmOptions) -> list[str]:

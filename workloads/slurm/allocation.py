@@ -1,0 +1,124 @@
+"""The allocation in which `rdma-ray slurm run` is called: of `salloc`, of a batch script, or around an `srun`.
+
+The Ray cluster is a step of it, so no job is submitted. SLURM_JOB_ID names the job (salloc(1), sbatch(1), srun(1),
+"output environment variables"); its state and its nodes are slurmctld's, since a shell outlives its allocation.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workloads.exits import WorkloadError
+from workloads.launch.guard import DEATH_SIGNAL, PRCTL
+from workloads.slurm import queue
+from workloads.slurm.options import STEP, SlurmOptions
+
+RUNS = ("RUNNING", "CONFIGURING")  # for nodes that still boot, srun waits
+SPECIAL_STEPS = 0xFFFF_0000
+"""IDs from here on are of a batch script and of salloc's shell on a node (slurm.h, SLURM_BATCH_SCRIPT and
+SLURM_INTERACTIVE_STEP, 22.05), which hold no CPUs that another step would wait for."""
+ANOTHER = "to submit another job, use `env -u SLURM_JOB_ID rdma-ray slurm run …`"
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A job of this user that runs.
+
+    Attributes:
+        hosts: Its nodes, or those of them that the cluster uses.
+        shared: Whether this process is in a step, with which the cluster's step shares CPUs and GPUs.
+    """
+
+    id: str
+    hosts: tuple[str, ...]
+    shared: bool
+
+
+def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = os.environ) -> Allocation | None:
+    """Return the allocation of this process; None if it is in none.
+
+    Raises:
+        WorkloadError: It has ended, or cannot do what the options ask for. No other job is submitted then.
+    """
+    if not (job_id := environment.get("SLURM_JOB_ID")):
+        return None
+    if "RDMA_RAY_STACK" in environment:
+        raise WorkloadError(
+            f"a Ray cluster runs this command already, in job {job_id}: use rdma-ray's other commands without"
+            f" `slurm run`; {ANOTHER}"
+        )
+    if refused := [*_of_a_job(given), *(["--detach"] if detach else [])]:
+        raise WorkloadError(
+            f"{' '.join(refused)}: this shell is in the allocation of job {job_id} (SLURM_JOB_ID), which cannot change"
+            f" any more: run without {'it' if len(refused) == 1 else 'them'}; {ANOTHER}"
+        )
+    try:
+        job = queue.job(queue.check_id(job_id))
+    except WorkloadError as error:
+        raise WorkloadError(f"SLURM_JOB_ID={job_id}: {error}; {ANOTHER}") from None
+    if job.state not in RUNS or job.uid != os.geteuid():
+        why = f"job {job_id} {job.words}" if job.state not in RUNS else f"job {job_id} belongs to user {job.uid}"
+        raise WorkloadError(f"this shell is in an allocation that cannot be used (SLURM_JOB_ID): {why}; {ANOTHER}")
+    step = environment.get("SLURM_STEP_ID", "")
+    shared = step.isdecimal() and int(step) < SPECIAL_STEPS
+    if shared and (task := environment.get("SLURM_PROCID", "0")) != "0":
+        raise WorkloadError(f"this is task {task} of step {job_id}.{step}: one cluster is enough, that of its task 0")
+    hosts = queue.hosts(job.nodes)
+    if "nodes" in given.model_fields_set and given.nodes > len(hosts):
+        raise WorkloadError(f"--nodes {given.nodes}: job {job_id} has {len(hosts)} ({job.nodes}); {ANOTHER}")
+    return Allocation(job_id, hosts[: given.nodes] if "nodes" in given.model_fields_set else hosts, shared)
+
+
+def run(text: str) -> int:
+    """Run a script of `script.step_script` here, and return its exit code.
+
+    It is in a session of its own: of the signals of a terminal, of this process and of its end by SIGKILL, it gets one.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def forward(number: int, _frame: object) -> None:
+        if process is None:
+            early.append(number)
+        else:
+            process.send_signal(number)
+
+    before = {each: signal.signal(each, forward) for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN}
+    try:
+        process = subprocess.Popen(
+            ["bash", "-c", text], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent
+        )
+        for number in early:
+            process.send_signal(number)
+        code = process.wait()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    return code if code >= 0 else 128 - code
+
+
+def others(allocation: Allocation, storage: Path) -> list[Path]:
+    """Return the outputs of other clusters in this allocation. A step waits until the steps before it have ended."""
+    return sorted(storage.glob(f"job-{allocation.id}-*/outputs.json"))
+
+
+def _of_a_job(given: SlurmOptions) -> list[str]:
+    """Return the options that only a new job can have, as they were written."""
+    found = []
+    for name in SlurmOptions.model_fields:
+        if name in given.model_fields_set and name not in STEP:
+            value = getattr(given, name)
+            each = value if isinstance(value, tuple) else (value,)
+            option = f"--{name.replace('_', '-')}"
+            found += [option if one is True else f"{option} {one}" for one in each]
+    return found
+
+
+def _end_with_parent() -> None:
+    PRCTL(DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
