@@ -77,8 +77,8 @@ def _run_here(command: tuple[str, ...], options: SlurmOptions, existing: allocat
         return Exit.OK
     storage = _storage(options)
     say(f"job {existing.id} is this allocation: the cluster is a step on {len(existing.hosts)} of its nodes")
-    for outputs in allocation.others(existing, storage):
-        say(f"another cluster is up in it, which has to end first: its outputs are {outputs}")
+    for outputs in [] if existing.shared else allocation.others(existing, storage):
+        say(f"it starts when the cluster of {outputs} has ended")
     return allocation.run(text)
 
 

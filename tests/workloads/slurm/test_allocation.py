@@ -193,7 +193,7 @@ def test_without_a_command_the_cluster_stays(folder: Path, start: Start) -> None
     second = start("--dry-run")
     assert second.communicate(timeout=30)[1] == ""
     third = start("--", "x")
-    assert f"another cluster is up in it, which has to end first: its outputs are {outputs}" in third.communicate()[1]
+    assert f"it starts when the cluster of {outputs} has ended" in third.communicate()[1]
     (folder / "end").touch()
     notes = process.stderr.read()  # of the step, to its end
     assert "up in job-7-" in notes
