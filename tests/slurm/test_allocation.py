@@ -46,9 +46,9 @@ def test_cluster_is_a_step_of_the_users_allocation_and_ends_with_it(slurm: Slurm
     said = done.stdout.splitlines()
     codes = [line for line in said if line.startswith("code ")]
     assert codes == ["code 7", "code 130", "code 0", "code 0", "code 1"], done.stderr
-    assert {"first", "after Ctrl-C:  ", "rank 0", "rank 1"} <= {line.partition("] ")[2] or line for line in said}
+    assert {"first", "after Ctrl-C:  ", "rank 0 | rank 0", "rank 1 | rank 1"} <= set(said)
     status = json.loads((slurm.home("alice") / "status.json").read_text())
-    assert [(node["cpus"]["total"], node["gpus"]["total"]) for node in status["nodes"]] == [(2, 2), (2, 2)]
+    assert [(node["cpus"], node["gpus"]) for node in status["nodes"]] == [(2, 2), (2, 2)]
     assert "--time 5: this shell is in the allocation of job" in done.stderr
     assert_nothing_is_left(slurm, "alice")
     job = Run(slurm, "bob", batch.stdout.strip())

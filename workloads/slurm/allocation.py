@@ -33,11 +33,13 @@ class Allocation:
     Attributes:
         hosts: Its nodes, or those of them that the cluster uses.
         shared: Whether this process is in a step, with which the cluster's step shares CPUs and GPUs.
+        gpus: GPUs per node that the cluster's step has to request; 0 if it has all of the job's without.
     """
 
     id: str
     hosts: tuple[str, ...]
     shared: bool
+    gpus: int
 
 
 def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = os.environ) -> Allocation | None:
@@ -72,7 +74,8 @@ def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = 
     hosts = queue.hosts(job.nodes)
     if "nodes" in given.model_fields_set and given.nodes > len(hosts):
         raise WorkloadError(f"--nodes {given.nodes}: job {job_id} has {len(hosts)} ({job.nodes}); {ANOTHER}")
-    return Allocation(job_id, hosts[: given.nodes] if "nodes" in given.model_fields_set else hosts, shared)
+    chosen = hosts[: given.nodes] if "nodes" in given.model_fields_set else hosts
+    return Allocation(job_id, chosen, shared, queue.gpus_of_tasks(job_id))
 
 
 def run(text: str) -> int:

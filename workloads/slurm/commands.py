@@ -71,7 +71,7 @@ def run(
 def _run_here(command: tuple[str, ...], options: SlurmOptions, existing: allocation.Allocation, dry_run: bool) -> int:
     """Run the cluster in the allocation of this process, from its first line to its end."""
     judged = completed(options.model_copy(update={"nodes": len(existing.hosts)}))
-    text = step_script(judged, command, existing.hosts, existing.shared)
+    text = step_script(judged, command, existing.hosts, shared=existing.shared, gpus=existing.gpus)
     if dry_run:
         print(text, end="")
         return Exit.OK

@@ -150,6 +150,7 @@ engine='' archive='' tag=$image
 flags=(--nodes="$size" --ntasks="$size" --ntasks-per-node=1 --cpu-bind=none)
 [ -z "$run" ] || flags+=(--nodelist="$hosts" --job-name="rdma-ray-$run" --input=none)
 [ -z "$overlap" ] || flags+=(--overlap)
+[ "$gpus" = 0 ] || flags+=(--gres="gpu:$gpus")
 # Since Slurm 22.05, a step does not inherit it (srun(1)).
 [ -z "${SLURM_CPUS_PER_TASK-}" ] || flags+=(--cpus-per-task="$SLURM_CPUS_PER_TASK")
 case $image in

@@ -127,6 +127,19 @@ def hosts(nodes: str) -> tuple[str, ...]:
     return tuple(_run(["scontrol", "show", "hostnames", nodes]).split())
 
 
+def gpus_of_tasks(job_id: str) -> int:
+    """Return the GPUs per node of a job that requested them per task; 0 for any other job.
+
+    A step inherits the request, so with one task per node it would get the GPUs of one task. Any other request gives
+    it all of the job's (Slurm 22.05, tried 2026-11-26). Of nodes with different numbers, the smallest.
+    """
+    said = _run(["scontrol", "--oneliner", "--details", "show", "job", job_id])
+    if not re.search(r" TresPerTask=\S*gpu", said):
+        return 0
+    nodes = re.findall(r" GRES=(\S*)", said)
+    return min((sum(map(int, re.findall(r"gpu:(?:[^,:(]+:)?(\d+)", each))) for each in nodes), default=0)
+
+
 def _down(nodes: str) -> str:
     """Return the nodes of a list that Slurm reports as not usable; empty if unknown."""
     states = "--states=down,drain,drained,fail,no_respond"

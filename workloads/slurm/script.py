@@ -31,22 +31,24 @@ def script(options: SlurmOptions, command: Sequence[str]) -> str:
         command: Entry point, which runs on the first node when the cluster is ready; the cluster ends with it. Without
             one, the cluster is up until the time limit or `scancel`.
     """
-    own = ["run='' hosts=$SLURM_JOB_NODELIST size=$SLURM_JOB_NUM_NODES overlap=''"]
+    own = ["run='' hosts=$SLURM_JOB_NODELIST size=$SLURM_JOB_NUM_NODES overlap='' gpus=0"]
     return "\n".join(["#!/bin/bash", *_header(options), "", *own, *_variables(options, command), "", _body()])
 
 
-def step_script(options: SlurmOptions, command: Sequence[str], hosts: Sequence[str], shared: bool) -> str:
+def step_script(options: SlurmOptions, command: Sequence[str], hosts: Sequence[str], *, shared: bool, gpus: int) -> str:
     """Return the script that starts the cluster as a step of the allocation in which it runs.
 
     Args:
         command: See `script`.
         hosts: Nodes of the allocation.
         shared: Whether the step shares their CPUs and GPUs with the steps that run.
+        gpus: GPUs of each node to request; 0 for those that the step has by default.
     """
     own = [
         "# An allocation has several runs of this script, each with its folder and its step.",
         "run=$(od -An -tx4 -N4 /dev/urandom | tr -d ' \\n')",
-        f"hosts={shlex.quote(','.join(hosts))} size={len(hosts)} overlap={'yes' if shared else shlex.quote('')}",
+        f"hosts={shlex.quote(','.join(hosts))} size={len(hosts)}",
+        f"overlap={'yes' if shared else shlex.quote('')} gpus={gpus}",
     ]
     return "\n".join(["#!/bin/bash", *own, *_variables(options, command), "", _body()])
 

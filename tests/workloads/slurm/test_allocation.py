@@ -23,7 +23,7 @@ case "$*" in
 *hostnames*) printf 'n%s\\n' 0 1 2 ;;
 *node*) for each in 0 1 2; do echo "NodeName=n$each Arch=x NodeAddr=10.0.0.$each NodeHostName=n$each"; done ;;
 *) echo "JobId=7 JobName=x UserId=me(${OWNER-$UID}) JobState=${STATE-RUNNING} Reason=None ExitCode=0:0" \\
-    "NodeList=n[0-2] Power=" ;;
+    "NodeList=n[0-2] Power= $DETAILS" ;;
 esac""",
     "srun": """
 [ "$1" = --help ] && exit
@@ -143,6 +143,21 @@ def test_the_cluster_is_a_step_of_the_allocation(folder: Path, start: Start) -> 
     assert all(name.startswith("up in job-7-") for name in names)
     assert not [*(folder / "rdma-ray-slurm").iterdir()]
     assert not (folder / "submitted").exists()
+
+
+@pytest.mark.parametrize(
+    ("details", "flags"),
+    [
+        ("JOB_GRES=gpu:4 Nodes=n[0-1] GRES=gpu:2(IDX:0-1) TresPerTask=gres:gpu:1", ["--gres=gpu:2"]),
+        ("Nodes=n0 GRES=gpu:h200:3(IDX:0-2),nic:1 Nodes=n1 GRES=gpu:h200:8 TresPerTask=gres/gpu:1", ["--gres=gpu:3"]),
+        ("JOB_GRES=gpu:3 Nodes=n0 GRES=gpu:2(IDX:0-1) Nodes=n1 GRES=gpu:1(IDX:0) TresPerJob=gres:gpu:3", []),
+    ],
+)
+def test_gpus_that_the_allocation_has_by_task_are_requested_by_node(
+    folder: Path, start: Start, details: str, flags: list[str]
+) -> None:
+    assert start("--", "x", DETAILS=details).communicate(timeout=30)[1].startswith("job 7 is this allocation")
+    assert [flag for flag in (folder / "flags").read_text().splitlines() if flag.startswith("--gres")] == flags
 
 
 def test_part_of_the_nodes_in_a_step_of_the_user(folder: Path, start: Start) -> None:
