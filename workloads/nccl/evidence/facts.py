@@ -9,7 +9,7 @@ from workloads.results import Part
 
 Transport = Literal["NET", "P2P", "SHM", "NVLS", "COLLNET"]
 WARNINGS_KEPT = 200  # different warnings per log: a broken NIC repeats its warning with another address each time
-SUMS = ("lines", "warnings_left_out", "channels_left_out")  # numbers that add up over the ranks
+SUMS = ("hidden", "lines", "warnings_left_out", "channels_left_out")  # numbers that add up over the ranks
 
 
 class Channel(Part):
@@ -59,6 +59,12 @@ class LogFacts(Part):
         nvls_channels: Channels of NVLink SHARP.
         unfinished: Ranks whose initialization began and did not complete.
         channels_left_out: Connections that `thinned` removed.
+        unplaced: Ranks whose lines show no host.
+        unseen: Ranks whose process logs its network but not how many NICs it found, as others do.
+        hidden: Lines after which a de-duplication (Ray's, syslog's) left out others.
+        damaged: Lines that are torn, and that no other line repeats.
+        mixed: NCCL's notices of nodes or ranks with fewer NICs (2.30 and later).
+        algorithm_set: NCCL_ALGO, if NCCL logged it.
     """
 
     nccl_version: str | None = None
@@ -87,6 +93,12 @@ class LogFacts(Part):
     unfinished: list[int] = []
     warnings_left_out: int = 0
     channels_left_out: int = 0
+    unplaced: list[int] = []
+    unseen: list[int] = []
+    hidden: int = 0
+    damaged: list[str] = []
+    mixed: list[str] = []
+    algorithm_set: str | None = None
 
     @property
     def carried(self) -> list[Channel]:
@@ -204,9 +216,22 @@ def merge(logs: list[LogFacts]) -> LogFacts:
         # An empty log counts as lost.
         "truncated": any(log.truncated for log in logs) or len(found) < len(logs),
     }
-    values |= {name: sorted(values[name]) for name in ("gdrdma_hcas", "no_gdrdma_hcas", "unfinished")}
+    values |= {
+        name: sorted(values[name]) for name in ("gdrdma_hcas", "no_gdrdma_hcas", "unfinished", "unplaced", "unseen")
+    }
+    values["nics_found"] = _fewest(found, values["nics_by_host"])
     values |= {name: sum(getattr(log, name) for log in found) for name in SUMS}
     return thinned(LogFacts(**values), len(values["channels"]), WARNINGS_KEPT)
+
+
+def _fewest(logs: list[LogFacts], named: dict[str, list[str]]) -> dict[str, int]:
+    """Return by host the smallest number of NICs that a log shows, unless the NICs' names show the same."""
+    fewest: dict[str, int] = {}
+    for log in logs:
+        for host, count in log.nic_counts.items():
+            fewest[host] = min(count, fewest.get(host, count))
+    found = {host for log in logs for host in log.nics_found}
+    return {host: n for host, n in fewest.items() if host in found or n < len(named.get(host, ()))}
 
 
 def _merged(values: list[Any]) -> Any:

@@ -16,7 +16,7 @@ from workloads.nccl.result import Finding
 
 # The plugin that carries a machine's transport, as NCCL names it (infra/catalog/machines.py: Machine.transport).
 PLUGINS = {"gib": "gIB", "efa": "Libfabric"}
-FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING on every rank"
+FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH on every rank"
 SILENT = 0.1  # share of what the node's median NIC sent
 THROTTLED = "gpu-throttled"  # kind of finding; see judge.verdict
 BUSY = 10**9  # bytes that the median NIC must send before a silent NIC is reported
@@ -60,6 +60,7 @@ def problems(
         sockets = [plugin for plugin in facts.plugins if plugin in SOCKETS]
         yield from _network(facts, transport, sockets)
         yield from _within(facts)
+        yield from _lost(facts)
         if not sockets:
             yield from _gpu_direct(facts)
             if nics is not None:
@@ -111,7 +112,23 @@ def _network(facts: LogFacts, transport: str | None, sockets: list[str]) -> Iter
         yield failure("other-provider", text)
     if not facts.carried and not facts.truncated:
         between = "" if not facts.channels else ": all that it names stay inside a node"
-        yield failure("no-channel", f"the log names no connection through a NIC{between}; {FIX}")
+        gin = (
+            "; GPU-initiated networking (GIN, NCCL 2.28 and later) connects no channel: measure with NCCL_GIN_ENABLE=0"
+        )
+        yield failure("no-channel", f"the log names no connection through a NIC{between}; {FIX}{gin}")
+
+
+def _lost(facts: LogFacts) -> Iterator[Finding]:
+    """Find evidence that was lost: what a lost line would have shown is not known."""
+    if facts.hidden:
+        text = f"{facts.hidden} lines stand for others that are left out (`repeated …x`): set RAY_DEDUP_LOGS=0"
+        yield failure("lines-left-out", f"{text} in the job's environment and run again")
+    if facts.damaged:
+        text = f"{len(facts.damaged)} lines are torn, first: {facts.damaged[0][:200]}"
+        yield failure("damaged-log", f"{text}; give each rank a file (NCCL_DEBUG_FILE=FOLDER/%h.%p)")
+    if facts.unplaced:
+        text = f"the log shows no host for {len(facts.unplaced)} ranks, first rank {facts.unplaced[0]}"
+        yield failure("hosts-unknown", f"{text}: keep NCCL's `host:pid:tid` at the start of its messages")
 
 
 def _within(facts: LogFacts) -> Iterator[Finding]:
@@ -146,6 +163,11 @@ def _gpu_direct(facts: LogFacts) -> Iterator[Finding]:
 
 def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
     used = _devices_used(facts)
+    if facts.mixed:
+        yield failure("nic-missing", f"NCCL found fewer NICs on some ranks: {facts.mixed[0]}")
+    if facts.unseen:
+        text = f"the log does not name the NICs of rank {', '.join(map(str, facts.unseen[:8]))}, and names others'"
+        yield failure("nics-unknown", f"{text}; {FIX}")
     joined = facts.plugin == "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU
     counts = facts.nic_counts
     if not counts and facts.hcas:

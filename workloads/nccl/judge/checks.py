@@ -111,7 +111,8 @@ def disagreements(run: Run, ranks: int) -> list[Finding]:
 
 def _disagreement(row: MeasuredRow, figures: Figures, run: Run, ranks: int) -> Finding | None:
     expected = algbw(row.size, figures.time_us / 1e6)
-    if not _agree(figures.algbw, expected):
+    coarse = figures.time_error / figures.time_us
+    if not _agree(figures.algbw, expected, coarse):
         ratio = figures.algbw / expected if expected else math.inf
         error = next((name for known, name in UNIT_ERRORS.items() if abs(ratio / known - 1) < 0.02), None)
         text = (
@@ -121,7 +122,7 @@ def _disagreement(row: MeasuredRow, figures: Figures, run: Run, ranks: int) -> F
         return failure("units", text, Exit.ERROR)
     n = run.ranks or ranks
     factor = BUSBW_FACTORS.get(row.op)
-    if factor is None or _agree(figures.busbw, expected * factor(n)):
+    if factor is None or _agree(figures.busbw, expected * factor(n), coarse):
         return None
     text = (
         f"{row.name}: busbw is {figures.busbw:g} GB/s, and with {n} ranks algbw {figures.algbw:g} gives"
@@ -131,8 +132,8 @@ def _disagreement(row: MeasuredRow, figures: Figures, run: Run, ranks: int) -> F
     return failure("units", text, Exit.ERROR) if run.ranks else failure("another-run", text)
 
 
-def _agree(printed: float, expected: float) -> bool:
-    return abs(printed - expected) <= RELATIVE * expected + ABSOLUTE
+def _agree(printed: float, expected: float, coarse: float) -> bool:
+    return abs(printed - expected) <= (RELATIVE + coarse / max(1 - coarse, 0.5)) * expected + ABSOLUTE
 
 
 def ranks(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
@@ -224,7 +225,7 @@ def possible(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding
     """Find a row above what the NICs can carry, in either column."""
     for row in run.rows:
         limit = rules.ceiling(row.op, expected, rules.algorithms_of(row.op, run, log))
-        shortest = min((figures.time_us for figures in row.columns), default=0.0)
+        shortest = min((figures.time_us + figures.time_error for figures in row.columns), default=0.0)
         if limit is None or not shortest:
             continue
         best = busbw(row.op, row.size, shortest / 1e6, run.ranks or expected.ranks)

@@ -25,6 +25,7 @@ from infra.catalog.machines import CATALOG, Machine
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
+from workloads.nccl.judge.nccl_tests import one_algorithm
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import TOLERANCE as TOLERANCE
 from workloads.nccl.result import Comparison
@@ -141,7 +142,12 @@ def large_enough(size: int) -> bool:
 def measured(row: MeasuredRow, ranks: int) -> float | None:
     """Return the bus bandwidth in GB/s, from size and time; None if the column was not measured."""
     figures = column(row)
-    return None if figures is None else busbw(row.op, row.size, figures.time_us / 1e6, ranks)
+    if figures is None:
+        return None
+    # A time printed with two digits is less exact than the printed bandwidth, which is checked against it.
+    if figures.time_error > 0.01 * figures.time_us and figures.busbw:
+        return figures.busbw
+    return busbw(row.op, row.size, figures.time_us / 1e6, ranks)
 
 
 def algorithms_of(op: str, run: Run, log: LogFacts) -> frozenset[str]:
@@ -157,7 +163,8 @@ def algorithms_of(op: str, run: Run, log: LogFacts) -> frozenset[str]:
         names = {name.split("/")[0] for name in log.algorithms}
     if len(names) == 1:
         return frozenset(name.lower().replace("_", "") for name in names)
-    return frozenset({run.algorithm} if run.algorithm else ())
+    found = run.algorithm or one_algorithm(log.algorithm_set or "")
+    return frozenset({found} if found else ())
 
 
 def floor_of(floors: Iterable[Baseline], op: str, nodes: int, size: int, algorithms: frozenset[str]) -> Baseline | None:

@@ -16,13 +16,15 @@ Form = Literal["rdma-ray", "nccl-tests", "unreadable", "none"]
 class Figures:
     """One column of a row as printed: mean time of one operation in µs, bandwidths in GB/s.
 
-    `wrong` counts elements; None if the data was not checked. The judge recomputes the bandwidths.
+    `wrong` counts elements; None if the data was not checked. The judge recomputes the bandwidths. `time_error` is by
+    how many µs the printed time may differ from the measured one.
     """
 
     time_us: float
     algbw: float
     busbw: float
     wrong: int | None
+    time_error: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)

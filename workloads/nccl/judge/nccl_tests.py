@@ -4,10 +4,14 @@ Text: the PRINT calls of NVIDIA/nccl-tests from v2.0 (2019) to v2.19.6 (a0b82b22
 src/util.cu. Columns are found by name, because versions differ: `error` became `#wrong`, `root` and the group of a rank
 came later, `-I` adds columns after each block. JSON (`-J FILE`): version 1, src/util.cu of v2.19.6. It writes true and
 false as strings, not-a-number as "nan", and `nwrong` as null for unchecked data.
+
+Rank 0 writes a row in three parts without a line end, before and between its measurements, so lines of NCCL and of
+stderr may be between them: NCCL logs each collective there with the subsystem TUNING (src/enqueue.cc, 2.22 to 2.30).
 """
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -15,6 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workloads.exits import WorkloadError
+from workloads.nccl.evidence import log_text
+from workloads.nccl.evidence.log_text import HEAD
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
 
 _UNCHANGED = "all_reduce all_gather reduce_scatter broadcast reduce gather scatter sendrecv alltoallv hypercube"
@@ -27,13 +33,13 @@ STANDARD = ["size", "count", "type", "redop", "root", *2 * ["time", "algbw", "bu
 LONGEST = 2000  # characters of a line that are read; a row has 200
 KEPT = 5  # lines of one kind: later ones repeat the first
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
-# Tags of Open MPI's --tag-output and PRRTE, after a time or a pod's name that a collector may have added.
-_MPI = re.compile(r"^.{0,200}?\[[^\[\]\s]{0,80}?\d{1,9},\d{1,9}\] ?<std(?:out|err)> ?: ?")
 # Last line of a watchdog, a scheduler or a time limit.
 HANG = re.compile(
     r"Test timeout \(\d+s\)"  # nccl-tests -T
     r"|[Ww]atchdog caught collective operation timeout"  # torch.distributed
+    r"|watchdog got stuck for \d+|[Hh]eartbeat monitor timed out"  # torch: ProcessGroupNCCL.cpp, 2.4 to 2.9
+    r"|due to (?:a )?(?:collective|pipeline|detected) ?timeout|Watchdog (?:received|hang)|[Tt]imeout at NCCL work"
+    r"|ncclRemoteError.{0,40}timed out|Timed out after \d+ ?ms waiting for"
     r"|NCCL WARN .{0,400}(?:[Tt]imed ?-?out|[Tt]imeout)"
     r"|time limit for job execution has been reached"  # mpirun --timeout
     r"|CANCELLED AT .{0,40} DUE TO TIME LIMIT"  # Slurm
@@ -56,16 +62,27 @@ _RANK = re.compile(
 _HEADER = re.compile(r"^(?=.*\bbusbw\b).*?#\s+(?P<names>(?:size|bytes)\s+(?:count|N)\s+type\s.*)")
 _ROW = re.compile(rf"(?<![\w.:/-])(?P<size>\d{{1,18}})\s+(?P<count>\d{{1,18}})\s+(?P<type>{TYPES})\b(?P<rest>.*)")
 _CUT_ROW = re.compile(r"^\s{2,}\d+(?:\s+\d+)?\s*$")
+_VALUE = re.compile(r"[-+]?\d[\d.]*(?:e[-+]?\d+)?|N/A|none|nan|inf", re.ASCII)
+_VALUE_BEFORE = re.compile(r"-?\d{1,9}(?=[a-zA-Z])")
 _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:")
 _AVERAGE_OF = re.compile(r"\s(?:-a\s*|--average[ =])([0-3])\b")
-_ALGO = re.compile(r"\bNCCL_ALGO(?:=|\s+set by environment to\s+)\W{0,2}([A-Za-z]+)\b")
+_ALGO = re.compile(r"\bNCCL_ALGO(?:=|\s+set by environment to\s+)(?P<value>\S*)")
+
+
+def one_algorithm(value: str) -> str | None:
+    """Return the algorithm (`ring`) that NCCL_ALGO requests for everything.
+
+    None for an exclusion (`^NVLSTree`), a list, or a value by operation (`allreduce:tree`), which choose none of them.
+    """
+    name = value.strip("'\".;")
+    return name.lower() if name.isalpha() and name.isascii() else None
 
 
 def clean(text: str) -> Iterator[str]:
-    """Yield the lines without colors, carriage returns and launchers' tags."""
-    for line in text.splitlines():
-        yield _MPI.sub("", _ANSI.sub("", line[:LONGEST])).rstrip()
+    """Yield the lines without colors, carriage returns, and what a collector or a launcher put around them."""
+    for line in log_text.lines(io.StringIO(text)):
+        yield line[:LONGEST].rstrip()
 
 
 def first_lines(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
@@ -89,23 +106,38 @@ def read(text: str, op: str | None = None) -> Measurement:
     reader = _Reader(op or UNNAMED)
     for line in clean(text):
         reader.line(line)
+    reader.end_row()
     return Measurement("nccl-tests", tuple(reader.runs), first_lines(HANG, text), first_lines(ERROR, text))
 
 
 @dataclass
 class _Reader:
-    """Reads lines into runs. `named` is the operation named last, `op` and `columns` are those of the last run."""
+    """Reads lines into runs. `named`, `algorithm` and `average` are those of the run that begins next.
 
-    named: str
+    `op` and `columns` are those of the last run; `begun` is a row of which only the first parts were written.
+    """
+
+    default: str
+    named: str = ""
     op: str = UNNAMED
     columns: list[str] = field(default_factory=list)
     algorithm: str | None = None
     average: int | None = None
+    begun: str = ""
     runs: list[Run] = field(default_factory=list)
 
     def line(self, line: str) -> None:
+        foreign = HEAD.search(line) if "NCCL " in line else None
         if match := _ALGO.search(line):
-            self.algorithm = match[1].lower()
+            self.algorithm = one_algorithm(match["value"])
+            if foreign is not None and self.runs and not self.runs[-1].ended:
+                self.runs[-1].algorithm, self.algorithm = self.algorithm, None
+        if foreign is not None:
+            # A part of a row may end directly before the name of the host.
+            part = line[: foreign.start()] + self.value_before(foreign["host"])
+            if self.begun or _ROW.search(part):
+                self.table(part, whole=False)
+            return
         if (match := _PROGRAM.search(line)) and match[1] in OPERATIONS and "concluded" not in line:
             self.named = OPERATIONS[match[1]]
             if average := _AVERAGE_OF.search(line, match.end()):
@@ -119,24 +151,65 @@ class _Reader:
             self.run()
             self.columns = _names(match["names"])
         elif match := _OUT_OF_BOUNDS.search(line):
+            self.end_row()
             # FAILED counts as at least one wrong value.
             self.run().stated_wrong = max(int(match[1]), int(match[2] == "FAILED"))
             self.run().ended = True
         elif _AVERAGE.search(line):
+            self.end_row()
             self.run().ended = True
-        elif match := _ROW.search(line):
-            self.row(match, line)
-        elif _CUT_ROW.match(line) and self.runs and self.runs[-1].rows:
+        else:
+            self.table(line, whole=True)
+
+    def value_before(self, host: str) -> str:
+        """Return the end of a row's part that stands directly before a host's name."""
+        hosts = self.runs[-1].hosts if self.runs else []
+        if host in hosts:
+            return ""
+        found = next((host.removesuffix(known) for known in hosts if host.endswith(known)), None)
+        return found if found is not None else (_VALUE_BEFORE.match(host) or [""])[0]
+
+    def table(self, line: str, *, whole: bool) -> None:
+        """Read a row, or a part of one: the rest is on a later line, unless the line is `whole`."""
+        if match := _ROW.search(line):
+            self.end_row()
+            line = line[match.start() :]
+            self.run()
+            if _open(self.columns, match["rest"]):
+                self.begun = line
+            else:
+                self.row(match, line)
+        elif self.begun:
+            words = line.split()
+            values = len(words)
+            for index, word in enumerate(words):
+                if not _VALUE.fullmatch(word):
+                    values = index
+                    break
+            if values:
+                self.begun += "  " + "  ".join(words[:values])
+                joined = _ROW.search(self.begun)
+                if joined and not _open(self.columns, joined["rest"]):
+                    self.row(joined, self.begun)
+                    self.begun = ""
+        elif whole and _CUT_ROW.match(line) and self.runs and self.runs[-1].rows:
             self.runs[-1].damaged.append(line.strip())
 
+    def end_row(self) -> None:
+        """Take a row whose other parts did not come: it is damaged."""
+        if self.begun and (match := _ROW.search(self.begun)):
+            self.row(match, self.begun)
+        self.begun = ""
+
     def begin(self) -> None:
-        self.runs.append(Run())
-        self.op, self.columns = self.named, STANDARD
+        self.end_row()
+        self.runs.append(Run(algorithm=self.algorithm, average=self.average))
+        self.op, self.columns = self.named or self.default, STANDARD
+        self.named, self.algorithm, self.average = "", None, None
 
     def run(self) -> Run:
         if not self.runs:
             self.begin()
-        self.runs[-1].algorithm, self.runs[-1].average = self.algorithm, self.average
         return self.runs[-1]
 
     def row(self, match: re.Match[str], line: str) -> None:
@@ -146,6 +219,12 @@ class _Reader:
             run.damaged.append(line.strip()[:200])
         else:
             run.rows.append(MeasuredRow(self.op, int(match["size"]), match["type"], *columns))
+
+
+def _open(names: list[str], rest: str) -> bool:
+    """Return whether more parts of a row may follow: what is there are values, fewer than the header has."""
+    words = rest.split()
+    return len(words) < len(names) - 3 and all(_VALUE.fullmatch(word) for word in words[1:])
 
 
 def _names(text: str) -> list[str]:
@@ -180,17 +259,23 @@ def _block(names: list[str], values: list[str]) -> Figures | None:
     try:
         # Before 2.13 the column is the largest error of an element, and only the footer counts wrong values.
         wrong = None if values[3] == "N/A" else values[3] if names[3] == "#wrong" else 0
-        return _figures(*values[:3], wrong=wrong)
+        return _figures(*values[:3], wrong=wrong, time_error=_error(values[0]))
     except (ValueError, IndexError, OverflowError):
         return None
 
 
-def _figures(*values: Any, wrong: Any) -> Figures:
+def _error(printed: str) -> float:
+    """Return by how much a printed time may differ from the measured one: from 10 s on it has two digits."""
+    mantissa, _, exponent = printed.lower().partition("e")
+    return 0.51 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+
+
+def _figures(*values: Any, wrong: Any, time_error: float = 0.0) -> Figures:
     """Convert the values of a column. ValueError if they are no figures."""
     time_us, algbw, busbw = map(float, values)
     if not all(map(math.isfinite, (time_us, algbw, busbw))) or time_us <= 0:
         raise ValueError(f"a row's figures are no figures: {values}")
-    return Figures(time_us, algbw, busbw, None if wrong is None else int(float(wrong)))
+    return Figures(time_us, algbw, busbw, None if wrong is None else int(float(wrong)), time_error)
 
 
 def read_report(document: Mapping[str, Any], op: str | None = None) -> Measurement:
@@ -219,20 +304,29 @@ def _reported(document: Mapping[str, Any], op: str | None) -> Run:
             MeasuredRow(op, int(row["size"]), str(row["type"]), _column(row, "out_of_place"), _column(row, "in_place"))
             for row in document.get("results", ())
         ],
-        members=[
-            Member(
-                int(device["rank"]),
-                str(device["hostname"]),
-                str(device.get("device_info") or ""),
-                int(device.get("group", 0)),
-            )
-            for device in document["config"].get("devices", ())
-        ],
+        members=_members(document["config"]),
         ended=bounds is not None,
         stated_wrong=None if bounds is None else max(int(bounds["count"]), int(bounds.get("okay") == "false")),
-        algorithm=algorithm.lower() if algorithm.isalpha() else None,
+        algorithm=one_algorithm(algorithm),
         average=int(average[1]) if average else None,
     )
+
+
+def _members(config: Mapping[str, Any]) -> list[Member]:
+    """Return the ranks. A process with several GPUs lists only its first (src/util.cu, v2.19.6)."""
+    devices = config.get("devices", ())
+    each = int(config.get("ngpus") or 1) * int(config.get("nthreads") or 1)
+    each = min(each, 1024) if all(int(device["rank"]) % max(each, 1) == 0 for device in devices) else 1
+    return [
+        Member(
+            int(device["rank"]) + offset,
+            str(device["hostname"]),
+            str(device.get("device_info") or ""),
+            int(device.get("group", 0)),
+        )
+        for device in devices
+        for offset in range(each)
+    ]
 
 
 def _column(row: Mapping[str, Any], name: str) -> Figures | None:

@@ -14,6 +14,7 @@ from typing import Any
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.evidence.facts import merge
 from workloads.nccl.evidence.log_reader import parse_log
+from workloads.nccl.evidence.log_text import decoded
 from workloads.nccl.evidence.problems import failure, node_problems, remark
 from workloads.nccl.judge import nccl_tests
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
@@ -42,7 +43,7 @@ def read_file(path: str) -> str:
         raise WorkloadError(
             f"cannot read {path}: it has more than {LARGEST // 2**20} MiB; pass NCCL_DEBUG=INFO output, not TRACE"
         )
-    return data.decode("utf-8-sig", errors="replace")
+    return decoded(data)
 
 
 def measurement_of(text: str, op: str | None = None, limits: Limits | None = None) -> Measurement:
@@ -52,7 +53,7 @@ def measurement_of(text: str, op: str | None = None, limits: Limits | None = Non
     """
     if not text.strip():
         raise WorkloadError("it is empty")
-    if text.lstrip().startswith("{"):
+    if text.lstrip().startswith("{") and not nccl_tests.is_text(text):
         try:
             document: dict[str, Any] = loads(text)
         except ValueError as error:
@@ -107,7 +108,7 @@ def measurement_of_result(result: Result, limits: Limits | None = None) -> Measu
         members=[Member(member.rank, member.machine, member.gpu or "") for member in result.ranks or []],
         ended=result.exit_code in (Exit.OK, Exit.BELOW, Exit.WRONG_DATA, Exit.NOT_AS_ASKED),
         stated_wrong=sum(row.wrong or 0 for row in result.rows),
-        algorithm=algorithm.lower() if algorithm.isalpha() else None,
+        algorithm=nccl_tests.one_algorithm(algorithm),
         guarded=len(others),
         unverified=sum(row.wrong is None for row in others),
     )
