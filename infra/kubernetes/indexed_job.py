@@ -11,6 +11,7 @@ from typing import Any
 from infra.kubernetes.pods import (
     CLIENT_PORT,
     DASHBOARD_PORT,
+    EVERY_LINE,
     GCS_PORT,
     INDEXED_JOB_POD,
     JOB_INDEX,
@@ -72,6 +73,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
             _field("POD_IP", "status.podIP"),
             # Names the file on shared storage that holds the head's address: unique to this Job forever.
             _field("JOB_UID", "metadata.labels['batch.kubernetes.io/controller-uid']"),
+            EVERY_LINE,
             variable("PYTHONUNBUFFERED", "1"),
             variable(JOB_STACK, job_stack(args.settings, args.name)),
             *(variable(extra.name, extra.value) for extra in args.worker_environment),

@@ -217,6 +217,9 @@ def _environment(job: NcclJob) -> dict[str, str]:
         # rank 0 writes per call costs microseconds, which matter for small messages and not at 1 GiB.
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,TUNING,ENV",
+        # Not to stdout, where these lines would land inside the rows that nccl-tests writes in parts. Both streams of a
+        # container are in its log, line by line (NVIDIA/nccl: src/debug.cc opens the file; read 2026-11-26).
+        "NCCL_DEBUG_FILE": "/dev/stderr",
         "NCCL_TESTS_SPLIT_MASK": SPLITS[job.sweep.split],
         # mpirun refuses to run as root without both; in a container root is the normal user (Open MPI 4.1).
         "OMPI_ALLOW_RUN_AS_ROOT": "1",

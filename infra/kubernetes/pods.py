@@ -222,6 +222,10 @@ def variable(name: str, value: str) -> dict[str, Any]:
     return {"name": name, "value": value}
 
 
+EVERY_LINE = {"name": "RAY_DEDUP_LOGS", "value": "0"}
+"""Variable of drivers. Ray drops similar lines of different ranks, and takes one about sockets for one about RDMA."""
+
+
 def ray_authentication(token_secret: str) -> list[dict[str, Any]]:
     """Return the variables with which Ray requires a token and sends its own."""
     reference = {"secretKeyRef": {"name": token_secret, "key": TOKEN_KEY}}

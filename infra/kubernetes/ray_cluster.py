@@ -14,6 +14,7 @@ from infra.kubernetes.pods import (
     CLIENT_PORT,
     DASHBOARD_METRICS_PORT,
     DASHBOARD_PORT,
+    EVERY_LINE,
     GCS_PORT,
     HEAD_ACCOUNT,
     HEAD_CPUS,
@@ -131,6 +132,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
         "ports": [{"containerPort": port, "name": name} for name, port in ports.items()],
         "env": [
             *ray_authentication(args.token_secret),
+            EVERY_LINE,
             *(variable(extra.name, extra.value) for extra in args.head_environment),
             # Ray Train gives up on a gang after 60 s and starts over. Drivers run on the head and inherit this.
             variable("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(node_wait_s(args.settings))),
@@ -186,6 +188,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
         "env": [
             *container["env"],
             *ray_authentication(args.token_secret),
+            EVERY_LINE,
             variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
             variable("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", str(checkpoint_s(args))),
             *(variable(extra.name, extra.value) for extra in args.worker_environment),

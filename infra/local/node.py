@@ -143,6 +143,7 @@ def _environment(folder: ClusterFolder, mark: str) -> dict[str, str]:
         # With Ray's default of 15, any busy process of this machine starves the ranks of a collective.
         "RAY_worker_niceness": "0",
         "PYTHONUNBUFFERED": "1",
+        "RAY_DEDUP_LOGS": "0",  # as on a cluster (infra/kubernetes/pods.py: EVERY_LINE)
     }
 
 

@@ -62,6 +62,7 @@ def environment(inherited: Mapping[str, str], folder: Path, place: Path) -> dict
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),  # a value in the environment is visible to other users' `ps`
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",  # it takes a line about sockets for a repeated one about the RDMA plugin
         "RAY_TMPDIR": str(place / "ray"),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # all nodes end together
         "PYTHONUNBUFFERED": "1",

@@ -60,7 +60,8 @@ write_hostfile() {
     done >"$run/hosts"
 }
 
-# Run mpirun, with its output on stdout and in a file. Not `mpirun | tee`, which a signal cannot stop.
+# Run mpirun, with its output on stdout and in a file. NCCL's log stays on stderr: in one stream its lines would land
+# inside the rows that nccl-tests writes in parts. Not `mpirun | tee`, which a signal cannot stop.
 measure() {
     local mpirun=$1 exported=() name code tee
     shift
@@ -72,7 +73,7 @@ measure() {
     tee "$run/log" <"$run/output" &
     tee=$!
     [[ -z $stopped ]] || return "$STOPPED"
-    timeout --kill-after=30 "$RDMA_RAY_RUN_S" "$mpirun" "${exported[@]}" "$@" >"$run/output" 2>&1 </dev/null &
+    timeout --kill-after=30 "$RDMA_RAY_RUN_S" "$mpirun" "${exported[@]}" "$@" >"$run/output" </dev/null &
     working=$!
     wait "$working"
     code=$?

@@ -19,7 +19,7 @@ from typing import Any
 
 from workloads.nccl.evidence import log_text
 from workloads.nccl.evidence.facts import WARNINGS_KEPT, Channel, Choice, LogFacts
-from workloads.nccl.evidence.log_text import HEAD, MARK, NET_STARTS, PLAIN, REPEATED, STARTS, TORN_HEAD
+from workloads.nccl.evidence.log_text import HEAD, MARK, NET_STARTS, PLAIN, REPEATED, STARTS, TORN_HEAD, torn_connection
 from workloads.secrecy import redacted
 
 LONGEST_WARNING = 500  # characters of a warning that are kept
@@ -71,9 +71,6 @@ _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 # Networks without RDMA: NCCL's own, and Google's plugin for machines without RDMA.
 SOCKETS = ("Socket", "FastSocket")
 _RING = re.compile(r"Channel \d{1,4}/\d{1,4} :(?: +\d{1,9})+", re.ASCII)
-_TORN_CHANNEL = re.compile(
-    r"\d{1,4}(?:/\d{1,4})? : (\d{1,9}\[\w{1,16}\] -> \d{1,9}\[\w{1,16}\])(?: (\[\w+\]))?", re.ASCII
-)
 # NCCL 2.30 and later: src/init.cc, read 2026-11-26.
 _MIXED = re.compile(r"Rank \d{1,9} has \d{1,6} local Net devices|Detected mixed local Net device counts", re.ASCII)
 _ENVIRONMENT = re.compile(r"NCCL_ALGO set by environment to (\S{1,200})")
@@ -361,16 +358,7 @@ class Reader:
         pairs = {(channel.sender, channel.receiver, channel.end) for channel in self.every["channels"]}
         whole = {(str(sender), str(receiver), end) for sender, receiver, end in pairs}
         whole |= {(sender, receiver, None) for sender, receiver, _ in whole}
-        damaged = []
-        for text in self.torn:
-            match = _TORN_CHANNEL.match(text.removeprefix("Channel "))
-            if match is not None:
-                sender, _, receiver = match[1].partition(" -> ")
-                end = match[2].strip("[]") if match[2] else None
-                if (sender.partition("[")[0], receiver.partition("[")[0], end) in whole:
-                    continue
-            damaged.append(redacted(text))
-        return damaged
+        return [redacted(text) for text in self.torn if torn_connection(text) not in whole]
 
     def _unseen(self) -> list[int]:
         """Return the ranks whose process logs its network but not how many NICs Libfabric found, as others do."""

@@ -48,6 +48,9 @@ STARTS = (
     "ncclCommInitRank",
 )  # fmt: skip
 NET_STARTS = ("Selected provider is ", ": GPU Direct RDMA ", ": Using ")
+_TORN_CHANNEL = re.compile(
+    r"\d{1,4}(?:/\d{1,4})? : (\d{1,9}\[\w{1,16}\] -> \d{1,9}\[\w{1,16}\])(?: (\[\w+\]))?", re.ASCII
+)
 
 
 def decoded(data: bytes) -> str:
@@ -143,3 +146,11 @@ def _csv(line: str, column: int | None) -> tuple[str, int | None]:
         return fields[column] + "\n", column
     message = next((field for field in fields if "NCCL " in field), max(fields, key=len, default=""))
     return message + "\n", column
+
+
+def torn_connection(text: str) -> tuple[str, str, str | None] | None:
+    """Return sender, receiver and end of a connection whose line is torn behind them; None for any other text."""
+    if (match := _TORN_CHANNEL.match(text.removeprefix("Channel "))) is None:
+        return None
+    sender, _, receiver = match[1].partition(" -> ")
+    return sender.partition("[")[0], receiver.partition("[")[0], match[2].strip("[]") if match[2] else None
