@@ -12,6 +12,7 @@ stderr may be between them: NCCL logs each collective there with the subsystem T
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -63,6 +64,7 @@ _HEADER = re.compile(r"^(?=.*\bbusbw\b).*?#\s+(?P<names>(?:size|bytes)\s+(?:coun
 _ROW = re.compile(rf"(?<![\w.:/-])(?P<size>\d{{1,18}})\s+(?P<count>\d{{1,18}})\s+(?P<type>{TYPES})\b(?P<rest>.*)")
 _CUT_ROW = re.compile(r"^\s{2,}\d+(?:\s+\d+)?\s*$")
 _VALUE = re.compile(r"[-+]?\d[\d.]*(?:e[-+]?\d+)?|N/A|none|nan|inf", re.ASCII)
+_PREFIX = re.compile(r"(?<=[\d\sA])[\[(<][^\[(<]{0,100}$")  # of the message behind a part of a row
 _VALUE_BEFORE = re.compile(r"-?\d{1,9}(?=[a-zA-Z])")
 _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:")
@@ -134,7 +136,7 @@ class _Reader:
                 self.runs[-1].algorithm, self.algorithm = self.algorithm, None
         if foreign is not None:
             # A part of a row may end directly before the name of the host.
-            part = line[: foreign.start()] + self.value_before(foreign["host"])
+            part = _PREFIX.sub("", line[: foreign.start()]) + self.value_before(foreign["host"])
             if self.begun or _ROW.search(part):
                 self.table(part, whole=False)
             return
@@ -180,14 +182,11 @@ class _Reader:
             else:
                 self.row(match, line)
         elif self.begun:
-            words = line.split()
-            values = len(words)
-            for index, word in enumerate(words):
-                if not _VALUE.fullmatch(word):
-                    values = index
-                    break
+            # A launcher's prefix may precede the values, and stderr may follow them.
+            runs = itertools.groupby(line.split(), key=lambda word: _VALUE.fullmatch(word) is not None)
+            values = max((list(words) for are, words in runs if are), key=len, default=[])
             if values:
-                self.begun += "  " + "  ".join(words[:values])
+                self.begun += "  " + "  ".join(values)
                 joined = _ROW.search(self.begun)
                 if joined and not _open(self.columns, joined["rest"]):
                     self.row(joined, self.begun)
