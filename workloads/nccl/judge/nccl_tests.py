@@ -183,9 +183,10 @@ class _Reader:
                 self.row(match, line)
         elif self.begun:
             # A launcher's prefix may precede the values, and stderr may follow them.
-            runs = itertools.groupby(line.split(), key=lambda word: _VALUE.fullmatch(word) is not None)
+            words = line.split()
+            runs = itertools.groupby(words, key=lambda word: _VALUE.fullmatch(word) is not None)
             values = max((list(words) for are, words in runs if are), key=len, default=[])
-            if values:
+            if len(values) >= 3 or values == words != []:
                 self.begun += "  " + "  ".join(values)
                 joined = _ROW.search(self.begun)
                 if joined and not _open(self.columns, joined["rest"]):
