@@ -215,6 +215,7 @@ class Scenario:
         finished: Callable[[_RunningPhase], str] | None = None,
     ) -> None:
         """Run a command, and again after its faults. `verbs` are those of its faults; `finished` checks and reports."""
+        report = finished or (lambda _: self._requests_done())
         due = [fault for fault in self._faults if fault.verb in verbs or (name == "up" and fault.verb == "*")]
         with self._phase(f"{name}, with faults" if due else name) as phase:
             said, waiting = faults.inject_into(self.engine.cloud_state, due, command)
@@ -225,14 +226,13 @@ class Scenario:
                 raise phase.failed(f"{len(lost)} faults were not injected: no request matched")
             if len(waiting) == len(due):
                 self._must(said, phase)
-                phase.said = finished(phase) if finished else self._requests_done()
+                phase.said = report(phase)
                 return
             phase.said = f"failed as injected: {_first_refusal(said.text)}" if not said.ok else "succeeded nevertheless"
         with self._phase(f"{name} again") as phase:
             settled = recover(self.engine)
             self._must(command(), phase)
-            phase.said = finished(phase) if finished else self._requests_done()
-            phase.said += f"; {settled} interrupted creates settled first" if settled else ""
+            phase.said = report(phase) + (f"; {settled} interrupted creates settled first" if settled else "")
 
     def _check_invariants(self) -> None:
         with self._phase("invariants hold") as phase:
@@ -356,8 +356,7 @@ class Scenario:
     def _phase(self, name: str) -> Iterator[_RunningPhase]:
         self._on_phase(name, None)
         began = time.monotonic()
-        phase = _RunningPhase()
-        ok = False
+        phase, ok = _RunningPhase(), False
         try:
             yield phase
             ok = True
@@ -382,13 +381,11 @@ class _RunningPhase:
 
 def recover(engine: Engine) -> int:
     """Recover a stack after its engine died, as `make up` does: repair state files, cancel the lock, settle creates."""
-    folder = engine.workspace.folder / "state"
-    mend_state_folder(folder)
+    mend_state_folder(folder := engine.workspace.folder / "state")
     if any((folder / ".pulumi" / "locks").rglob("*.json")):
         engine.must("cancel", "--yes", engine.stack)
-    workspace = engine.workspace
     return settle(
-        Place.of(engine.stack, workspace.folder / f"Pulumi.{engine.stack}.yaml", workspace.environment()),
+        Place.of(engine.stack, engine.workspace.folder / f"Pulumi.{engine.stack}.yaml", engine.workspace.environment()),
         lambda *arguments: engine.must(*arguments, stack=True),
         lambda *arguments: engine.must(*arguments, stack=True).text,
     )

@@ -47,11 +47,11 @@ def smaller(before: Json, now: Json) -> frozenset[str]:
     Source: hashicorp/terraform-provider-aws, internal/service/fsx/lustre_file_system.go:
     resourceLustreFileSystemStorageCapacityCustomizeDiff, read 2026-11-26.
     """
-    sizes = [each.get("storageCapacity") for each in (before, now)]
-    if sizes[0] == sizes[1] or UNKNOWN in sizes or None in sizes:
+    old, new = (each.get("storageCapacity") for each in (before, now))
+    if old is None or new is None or old == new or UNKNOWN in (old, new):
         return frozenset()
     first = now.get("deploymentType") in (None, "SCRATCH_1")
-    return frozenset({"storageCapacity"} if first or int(sizes[1]) < int(sizes[0]) else ())
+    return frozenset({"storageCapacity"} if first or int(new) < int(old) else ())
 
 
 @rule(
