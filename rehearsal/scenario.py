@@ -221,8 +221,7 @@ class Scenario:
             said, waiting = faults.inject_into(self.engine.cloud_state, due, command)
             self._faults = [fault for fault in self._faults if fault not in due or fault in waiting]
             # Every rehearsal ends with `destroy`, which deletes everything.
-            lost = [fault for fault in waiting if fault.verb != "delete" or name == "destroy"]
-            if lost:
+            if lost := [fault for fault in waiting if fault.verb != "delete" or name == "destroy"]:
                 raise phase.failed(f"{len(lost)} faults were not injected: no request matched")
             if len(waiting) == len(due):
                 self._must(said, phase)
@@ -392,11 +391,10 @@ def recover(engine: Engine) -> int:
 
 
 def _first_refusal(text: str) -> str:
-    found = [line.strip() for line in text.splitlines() if "REHEARSAL:" in line]
-    return found[0].partition("REHEARSAL: ")[2] if found else "the engine died"
+    found = (line.strip() for line in text.splitlines() if "REHEARSAL:" in line)
+    return next(found, "REHEARSAL: the engine died").partition("REHEARSAL: ")[2]
 
 
 def _why(text: str) -> str:
     """Return the diagnostics of the engine's output."""
-    _, _, diagnostics = text.partition("Diagnostics:")
-    return (diagnostics or text).strip()
+    return (text.partition("Diagnostics:")[2] or text).strip()
