@@ -120,9 +120,9 @@ def test_limits_that_exclude_the_running_nodes_are_refused(
         keep_size_within_limits(args)
 
 
-@pytest.mark.parametrize(("before", "refused"), [({}, False), ({"version": "1.34"}, True)])
+@pytest.mark.parametrize(("before", "refused"), [({}, False), ({"version": "2.0"}, True)])
 def test_version_that_the_group_has_does_not_replace_its_nodes(before: dict[str, Any], *, refused: bool) -> None:
     """A group of an earlier version of this project has no version among its inputs."""
-    args = hook_args(before, {"version": "1.35"}, version="1.35")
+    args = hook_args(before, {"version": "2.1"}, version="2.1")
     with pytest.raises(RunningNodesError, match="running nodes of gpu") if refused else nullcontext():
         refuse_replacement(args, "gpu", nodes=lambda _: 2, recreates=lambda each: each.get("version"))

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.catalog.pins import RAY_API
 from infra.kubernetes import start_once_pod
 from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.ray_cluster import ray_job_spec
@@ -27,7 +28,7 @@ from tests.unit.stacks import EKS, GKE, changed
 from workloads.render.commands import ManifestOptions, manifests
 from workloads.render.request import Request
 
-JOB_PATH = "/apis/ray.io/v1/namespaces/ray/rayjobs/train"
+JOB_PATH = f"/apis/{RAY_API}/namespaces/ray/rayjobs/train"
 
 
 def rendered(stack: dict[str, Any], file: Path) -> dict[str, Any]:
