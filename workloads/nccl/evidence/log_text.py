@@ -26,8 +26,11 @@ _MPI = re.compile(r"^.{0,200}?\[[^\[\]\s]{0,80}?\d{1,9},[^\[\]\s]{1,80}\] ?<std(
 # Ray's de-duplication, and that of rsyslog and journald: lines are missing here.
 REPEATED = re.compile(r"\s*\[?\b(?:repeated \d{1,9} ?(?:x\b|times\b)[^\]\n]{0,40}\]?(?:\s*\(Ray deduplicates.*)?)")
 
-# What NCCL_DEBUG_TIMESTAMP_FORMAT may write directly before the host: a date, a time, a zone.
-_STAMP = r"(?:\d{4}-\d\d-\d\d[T_ ]?)?\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{4}-\d\d-\d\d"
+# What NCCL_DEBUG_TIMESTAMP_FORMAT may write directly before the host: a date, a time, a zone, or seconds since 1970.
+_STAMP = (
+    r"(?:\d{4}-\d\d-\d\d[T_ ]?)?\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{4}-\d\d-\d\d"
+    r"|1\d{9}(?:\.\d{1,9})?(?=[A-Za-z])"
+)
 HEAD = re.compile(
     rf"(?:(?<!\d)(?:{_STAMP})|(?<![\w.-]))(?P<host>-?\w[\w.-]{{0,254}}):(?P<pid>\d{{1,9}}):(?P<tid>\d{{1,9}})"
     r"(?: \[-?\d{1,6}\])? (?:[^\s:]{1,120}:\d{1,6} )?NCCL (?P<level>INFO|WARN)(?: |$)",
@@ -72,6 +75,7 @@ def decoded(data: bytes) -> str:
 def lines(given: Iterable[str]) -> Iterator[str]:
     """Yield the lines that a program wrote, each with its line end if it has one, without what carried them."""
     part, column = "", None
+    pieces = Pieces()
     for line in given:
         line = line[:LONGEST]
         if "\x1b" in line:
@@ -81,7 +85,7 @@ def lines(given: Iterable[str]) -> Iterator[str]:
         if '"' in line:
             if (texts := _json(line)) is not None:
                 for text in texts:
-                    yield from _ended(text)
+                    yield from pieces.take(text)
                 continue
             line, column = _csv(line, column)
         elif column is None and "," in line and any(name in line.split(",")[:8] for name in FIELDS):
@@ -96,6 +100,28 @@ def lines(given: Iterable[str]) -> Iterator[str]:
         yield line
     if part:
         yield part
+    yield from pieces.rest()
+
+
+class Pieces:
+    """Texts of JSON entries as lines.
+
+    Docker ends each line's text, so one without an end is a part of a line (moby: daemon/logger/jsonfilelog). Fluent
+    Bit ends none, which is known only when all were read.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+
+    def take(self, text: str) -> Iterator[str]:
+        self._held.append(text)
+        if text.endswith("\n"):
+            text, self._held = "".join(self._held), []
+            yield from _ended(text)
+
+    def rest(self) -> Iterator[str]:
+        for text in self._held:
+            yield from _ended(text)
 
 
 def _ended(text: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence import log_text
-from workloads.nccl.evidence.log_text import HEAD
+from workloads.nccl.evidence.log_text import HEAD, REPEATED
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
 
 _UNCHANGED = "all_reduce all_gather reduce_scatter broadcast reduce gather scatter sendrecv alltoallv hypercube"
@@ -56,6 +56,7 @@ ERROR = re.compile(
 )
 _PROGRAM = re.compile(r"\b([a-z_]+?)_perf(?:_mpi)?\b")
 _START = re.compile(r"#\s*nThread \d+ nGpus \d+ ")
+_ANNOUNCED = re.compile(r"#\s*(?:nccl-tests version|Collective test starting)")
 _RANK = re.compile(
     r"#\s+Rank\s+(?P<rank>\d{1,9})(?:\s+Group\s+(?P<group>-?\d{1,9}))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+\d+"
     r"\s+\[[^\]]*\]\s*(?P<gpu>.*)"
@@ -63,6 +64,7 @@ _RANK = re.compile(
 _HEADER = re.compile(r"^(?=.*\bbusbw\b).*?#\s+(?P<names>(?:size|bytes)\s+(?:count|N)\s+type\s.*)")
 _ROW = re.compile(rf"(?<![\w.:/-])(?P<size>\d{{1,18}})\s+(?P<count>\d{{1,18}})\s+(?P<type>{TYPES})\b(?P<rest>.*)")
 _CUT_ROW = re.compile(r"^\s{2,}\d+(?:\s+\d+)?\s*$")
+_BLANK = re.compile(r"\s{24}")  # the first block of a row that was measured in place only
 _VALUE = re.compile(r"[-+]?\d[\d.]*(?:e[-+]?\d+)?|N/A|none|nan|inf", re.ASCII)
 _PREFIX = re.compile(r"(?<=[\d\sA])[\[(<][^\[(<]{0,100}$")  # of the message behind a part of a row
 _VALUE_BEFORE = re.compile(r"-?\d{1,9}(?=[a-zA-Z])")
@@ -109,6 +111,8 @@ def read(text: str, op: str | None = None) -> Measurement:
     for line in clean(text):
         reader.line(line)
     reader.end_row()
+    if reader.announced:
+        reader.begin()  # a run whose first line was lost, or which did not start
     return Measurement("nccl-tests", tuple(reader.runs), first_lines(HANG, text), first_lines(ERROR, text))
 
 
@@ -116,20 +120,25 @@ def read(text: str, op: str | None = None) -> Measurement:
 class _Reader:
     """Reads lines into runs. `named`, `algorithm` and `average` are those of the run that begins next.
 
-    `op` and `columns` are those of the last run; `begun` is a row of which only the first parts were written.
+    `op` and `columns` are those of the last run; `begun` is a row of which only the first parts were written,
+    `announced` that another run follows.
     """
 
     default: str
     named: str = ""
     op: str = UNNAMED
     columns: list[str] = field(default_factory=list)
+    headed: bool = False
     algorithm: str | None = None
     average: int | None = None
     begun: str = ""
+    announced: bool = False
     runs: list[Run] = field(default_factory=list)
 
     def line(self, line: str) -> None:
         foreign = HEAD.search(line) if "NCCL " in line else None
+        if "#" in line and foreign is None and REPEATED.search(line):
+            self.run().damaged.append(f"Ray left lines out, RAY_DEDUP_LOGS=0 keeps them: {line.strip()[:200]}")
         if match := _ALGO.search(line):
             self.algorithm = one_algorithm(match["value"])
             if foreign is not None and self.runs and not self.runs[-1].ended:
@@ -144,6 +153,7 @@ class _Reader:
             self.named = OPERATIONS[match[1]]
             if average := _AVERAGE_OF.search(line, match.end()):
                 self.average = int(average[1])
+        self.announced |= _ANNOUNCED.search(line) is not None
         if _START.search(line):
             self.begin()
         elif match := _RANK.search(line):
@@ -151,13 +161,15 @@ class _Reader:
             self.run().members.append(member)
         elif match := _HEADER.search(line):
             self.run()
-            self.columns = _names(match["names"])
+            self.columns, self.headed = _names(match["names"]), True
         elif match := _OUT_OF_BOUNDS.search(line):
+            self.table(line[: match.start()], whole=False)  # a row whose line end was lost
             self.end_row()
             # FAILED counts as at least one wrong value.
             self.run().stated_wrong = max(int(match[1]), int(match[2] == "FAILED"))
             self.run().ended = True
-        elif _AVERAGE.search(line):
+        elif match := _AVERAGE.search(line):
+            self.table(line[: match.start()], whole=False)
             self.end_row()
             self.run().ended = True
         else:
@@ -204,8 +216,8 @@ class _Reader:
     def begin(self) -> None:
         self.end_row()
         self.runs.append(Run(algorithm=self.algorithm, average=self.average))
-        self.op, self.columns = self.named or self.default, STANDARD
-        self.named, self.algorithm, self.average = "", None, None
+        self.op, self.columns, self.headed = self.named or self.default, STANDARD, False
+        self.named, self.algorithm, self.average, self.announced = "", None, None, False
 
     def run(self) -> Run:
         if not self.runs:
@@ -214,10 +226,10 @@ class _Reader:
 
     def row(self, match: re.Match[str], line: str) -> None:
         run = self.run()
-        columns = _columns(self.columns, match["rest"].split())
-        if columns is None:
+        columns = _columns(self.columns, match["rest"])
+        if columns is None or not self.headed:  # without the table's header, a column may be another one
             run.damaged.append(line.strip()[:200])
-        else:
+        if columns is not None:
             run.rows.append(MeasuredRow(self.op, int(match["size"]), match["type"], *columns))
 
 
@@ -236,18 +248,19 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _columns(names: list[str], values: list[str]) -> tuple[Figures | None, Figures | None] | None:
+def _columns(names: list[str], rest: str) -> tuple[Figures | None, Figures | None] | None:
     """Return (out of place, in place) from the values after size, count and type; None for an incomplete row.
 
     A row with one block where the header has two was measured in place only (a replayed trace).
     """
+    values = rest.split()
     starts = [index - 3 for index, name in enumerate(names) if name == "time"]
     width = len(names) - 3
     block = width - starts[-1]
-    if len(starts) == 2 and len(values) == width - block:
+    if len(starts) == 2 and len(values) == width - block and _BLANK.search(rest):
         return None, _block(names[starts[0] + 3 :], values[starts[0] :])
     # A time stamp at the end contains a space.
-    if len(values) != width and not (names[-1] == "timestamp" and len(values) > width):
+    if len(values) != width and not (names[-1] == "timestamp" and len(values) == width + 1):
         return None
     found = [_block(names[start + 3 :], values[start:]) for start in starts]
     return None if None in found else (found[0], found[1] if len(found) == 2 else None)

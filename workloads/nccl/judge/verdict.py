@@ -22,6 +22,9 @@ from workloads.nccl.units import format_size
 ORDER = (Exit.ERROR, Exit.WRONG_DATA, Exit.NOT_AS_ASKED, Exit.HANG, Exit.BELOW)
 """Precedence of exit codes: unreadable results show nothing else, and wrong data is worse than slow data."""
 
+UNSEEN = ("no-log", "unchecked", "some-ranks", "evidence-missing")
+"""Kinds of remarks that a pass names: what it rests on was not all seen."""
+
 
 def judge(measurement: Measurement, expected: Expectation) -> Verdict:
     """Return the verdict on a measurement, whose `facts` are the evidence."""
@@ -68,6 +71,8 @@ def judge(measurement: Measurement, expected: Expectation) -> Verdict:
         )
     else:
         reason = "nothing is wrong, and no published figure shows whether it is fast: a pass by --no-floor"
+    if not code:
+        reason = "; ".join([reason, *(finding.text for finding in found if finding.kind in UNSEEN)])
     return Verdict(
         code=code,
         outcome="fail" if code else "warn" if slow is not None else "pass",

@@ -121,7 +121,7 @@ CASES = [
     fails(5, "split below", "split.txt", GIB),
     fails(5, "too-few-ranks same-host below", "every-rank-alone.txt", GIB),
     fails(5, "other-gpu below", "other-gpu.txt", machine=P5, options=(*NO_LOG, *NO_FLOOR)),
-    fails(1, "truncated ranks-unknown hosts-unknown", "rows-only.txt", ops=("all_gather",), options=NO_LOG),
+    fails(1, "truncated damaged ranks-unknown hosts-unknown", "rows-only.txt", ops=("all_gather",), options=NO_LOG),
     fails(5, "unchecked", "unchecked.txt", GIB),
     passes("unchecked.txt", GIB, options=NO_CHECK, remarks=("unchecked",)),
     fails(5, "unchecked other-gpu", "unchecked.json", machine=P5, options=(*NO_LOG, *NO_FLOOR)),
