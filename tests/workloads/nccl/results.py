@@ -226,6 +226,7 @@ def _log(rank: int) -> LogFacts:
         nnodes=2,
         hosts={rank: f"gpu-node-{rank // 8}"},
         hcas=[f"mlx5_{index}" for index in range(8)],
+        nics_by_host={f"gpu-node-{rank // 8}": [f"mlx5_{index}" for index in range(8)]},
         gdrdma_hcas=list(range(8)),
         channels=[Channel(sender=rank, receiver=peer, transport="NET", plugin="gIB", device=rank % 8, gdrdma=True)],
         algorithms=["RING/SIMPLE", "TREE/LL128"],

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.workloads.nccl.test_judge import text
+from workloads.exits import Exit
 from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.evidence.log_text import decoded
 from workloads.nccl.judge.expectation import Expectation
@@ -240,3 +241,11 @@ def test_gpu_initiated_networking_is_named() -> None:
     found = judge_texts(text("efa-good.txt"), [log], P5)
     assert found.code == 5
     assert "GIN" in found.reason
+
+
+def test_algorithm_that_the_log_of_two_runs_has_is_of_neither() -> None:
+    table = text("p5en-4-nodes.txt")
+    said = "ip-10-3-9-21:15102:15102 [0] NCCL INFO NCCL_ALGO set by environment to NVLSTree\n"
+    expected = Expectation(machine="p5en.48xlarge", nodes=4, no_log=True)
+    assert judge_texts(said + table, [], expected).code == Exit.OK
+    assert judge_texts(said + table + table, [], expected).code == Exit.BELOW

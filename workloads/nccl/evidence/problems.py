@@ -170,9 +170,7 @@ def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
         yield failure("nics-unknown", f"{text}; {FIX}")
     joined = facts.plugin == "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU
     counts = facts.nic_counts
-    if not counts and facts.hcas:
-        counts = {"the log": len(facts.hcas)}
-    elif not counts and not joined:
+    if not counts and not joined:
         counts = {host: len(devices) for host, devices in used.items()}
     for host, count in sorted(counts.items()):
         if count < nics:
@@ -183,7 +181,7 @@ def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
         elif host in used and not joined and list(facts.hosts.values()).count(host) >= nics > len(used[host]):
             text = f"{host}: only {len(used[host])} of its {nics} NICs carry a connection"
             yield failure("nic-idle", text)
-    unnamed = [] if "the log" in counts else sorted(set(facts.hosts.values()) - set(counts))
+    unnamed = sorted(set(facts.hosts.values()) - set(counts))
     if (unnamed or not counts) and not facts.truncated:
         where = f"{', '.join(unnamed[:8])}: " if counts else ""
         text = f"{where}the log does not name the NICs, of which a node has {nics}; {FIX}"

@@ -91,7 +91,10 @@ def measurement_of_texts(
     facts = [parse_log(log) for log in logs]
     if found.facts is not None:
         facts.insert(0, found.facts)
-    return replace(found, facts=merge(facts) if facts else None, hang=(*found.hang, *hang))
+    merged = merge(facts) if facts else None
+    if merged is not None and len(found.runs) > 1:
+        merged = merged.model_copy(update={"algorithm_set": None})  # of which run is not known
+    return replace(found, facts=merged, hang=(*found.hang, *hang))
 
 
 def measurement_of_result(result: Result, limits: Limits | None = None) -> Measurement:
