@@ -15,7 +15,6 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
-from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.addresses import GkeAddresses
 from infra.catalog.gcp import MTU, NAT_PORTS
@@ -23,7 +22,7 @@ from infra.catalog.pins import DRANET, GKE_NETWORK_API
 from infra.gke.pod import GVNIC_NETWORK, device_mode, rdma_network
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, Site
 from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
-from infra.kubernetes.resources import custom_resource, helm_release
+from infra.kubernetes.resources import helm_release, kubernetes_object
 
 FLOW_LOGS: gcp.compute.SubnetworkLogConfigArgsDict = {
     "aggregation_interval": "INTERVAL_10_MIN",
@@ -210,16 +209,16 @@ class DeviceNetworks(pulumi.ComponentResource):
         self.networks = [self._network(nic, network) for nic, network in networks.items()]
         self.register_outputs({"networks": list(networks)})
 
-    def _network(self, nic: str, network: NodeNetwork) -> CustomResource:
+    def _network(self, nic: str, network: NodeNetwork) -> pulumi.CustomResource:
         spec = {"vpc": network.network, "vpcSubnet": network.subnet, "deviceMode": device_mode(nic)}
         parameters = self._object(f"{nic}-parameters", "GKENetworkParamSet", nic, spec)
         # The id of an object without a namespace is its name.
         reference = {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": parameters.id}
         return self._object(nic, "Network", nic, {"type": "Device", "parametersRef": reference})
 
-    def _object(self, name: str, kind: str, nic: str, spec: Mapping[str, object]) -> CustomResource:
+    def _object(self, name: str, kind: str, nic: str, spec: Mapping[str, object]) -> pulumi.CustomResource:
         manifest = {"apiVersion": GKE_NETWORK_API, "kind": kind, "metadata": {"name": nic}, "spec": spec}
-        return custom_resource(name, manifest, ResourceOptions(parent=self))
+        return kubernetes_object(name, manifest, ResourceOptions(parent=self))
 
 
 class Dranet(pulumi.ComponentResource):

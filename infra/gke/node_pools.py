@@ -21,7 +21,7 @@ from infra.gke.cluster import GkeCluster, keep_pool
 from infra.gke.network import NodeNetwork
 from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL
 from infra.gke.site import Site
-from infra.kubernetes.resources import custom_resource
+from infra.kubernetes.resources import kubernetes_object
 from infra.settings import GkeSettings
 
 RESERVATION_KEY = "compute.googleapis.com/reservation-name"
@@ -193,7 +193,7 @@ class ComputeClass(pulumi.ComponentResource):
                 "whenUnsatisfiable": "DoNotScaleUp",
             },
         }
-        self.resource = custom_resource(name, manifest, ResourceOptions(parent=self))
+        self.resource = kubernetes_object(name, manifest, ResourceOptions(parent=self))
         self.register_outputs({"name": COMPUTE_CLASS})
 
 

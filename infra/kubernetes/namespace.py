@@ -15,7 +15,7 @@ from pulumi_kubernetes import core
 from infra.fabric import GpuPod
 from infra.kubernetes.admission import limit_policy, pod_policy
 from infra.kubernetes.pods import COMPONENTS, NAMESPACE
-from infra.kubernetes.resources import custom_resource
+from infra.kubernetes.resources import kubernetes_object
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 """Label of a namespace with the level that its pods must have."""
@@ -46,7 +46,7 @@ class RayNamespace(pulumi.ComponentResource):
         )
         policies = {f"{name}-policy": policy, f"{name}-limits": limit_policy() if limited else []}
         objects = [
-            custom_resource(f"{each}{suffix}", body, ResourceOptions(parent=self))
+            kubernetes_object(f"{each}{suffix}", body, ResourceOptions(parent=self))
             for each, bodies in policies.items()
             for suffix, body in zip(("", "-binding"), bodies, strict=False)
         ]

@@ -25,7 +25,7 @@ from infra.kubernetes import queue_objects as objects
 from infra.kubernetes.namespace import RayNamespace
 from infra.kubernetes.pods import KUBERAY_NAMESPACE, NAMESPACE, RayArgs
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, QueueArgs
-from infra.kubernetes.resources import custom_resource, helm_release, image_values
+from infra.kubernetes.resources import helm_release, image_values, kubernetes_object
 
 
 def install_operators(
@@ -148,4 +148,4 @@ class Queues(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _object(self, name: str, body: Mapping[str, Any], depends_on: Sequence[pulumi.Resource]) -> pulumi.Resource:
-        return custom_resource(f"queue-{name}", body, ResourceOptions(parent=self, depends_on=depends_on))
+        return kubernetes_object(f"queue-{name}", body, ResourceOptions(parent=self, depends_on=depends_on))

@@ -1,14 +1,14 @@
-"""Helm releases, custom resources and kubeconfigs, which every cloud creates in the same way."""
+"""Helm releases, Kubernetes objects and kubeconfigs, which every cloud creates in the same way."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.metadata import version as installed
 from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
-from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.helm.v3 import Release
 
 from infra.catalog.pins import EXEC_CREDENTIAL_API, Chart
@@ -50,21 +50,29 @@ def image_values(chart: Chart, mirror: str | None) -> dict[str, str]:
     return {"repository": mirrored(chart.image, mirror), **({"tag": chart.tag} if chart.tag else {})}
 
 
-def custom_resource(
-    name: str, body: Mapping[str, Any], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
-) -> CustomResource:
-    """Create the object of a manifest, in `namespace` unless it is cluster-scoped.
+def kubernetes_object(
+    name: str,
+    body: Mapping[str, Any],
+    opts: ResourceOptions,
+    namespace: pulumi.Input[str] | None = None,
+) -> pulumi.CustomResource:
+    """Create the object of a manifest, of any kind, in `namespace` unless it is cluster-scoped.
 
-    The fields pass unchanged, also those of Kubernetes' own kinds.
+    Every field passes unchanged, so the API's schema judges them all: the SDK's CustomResource takes only `metadata`
+    and `spec` of a manifest. The resource has the type of the SDK's class for the kind.
     """
-    return CustomResource(
+    return pulumi.CustomResource(
+        type_token(body),
         name,
-        api_version=body["apiVersion"],
-        kind=body["kind"],
-        metadata={**body["metadata"], **({} if namespace is None else {"namespace": namespace})},
-        spec=body["spec"],
-        opts=opts,
+        {**body, "metadata": {**body["metadata"], **({} if namespace is None else {"namespace": namespace})}},
+        ResourceOptions.merge(ResourceOptions(version=installed("pulumi-kubernetes")), opts),
     )
+
+
+def type_token(body: Mapping[str, Any]) -> str:
+    """Return the type of an object's resource: "kubernetes:core/v1:Secret"."""
+    group, _, version = body["apiVersion"].rpartition("/")
+    return f"kubernetes:{group or 'core'}/{version}:{body['kind']}"
 
 
 def kubeconfig(cluster: str, server: str, ca: str | None, command: Mapping[str, Any]) -> str:

@@ -82,23 +82,16 @@ def rules(args: RayArgs) -> list[Any]:
     ]
 
 
-def binding(args: RayArgs) -> dict[str, Any]:
-    """Return the fields of the RoleBinding, as Kubernetes names them."""
-    return {
-        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role_name(args)},
-        "subjects": [{"kind": "ServiceAccount", "name": HEAD_ACCOUNT, "namespace": NAMESPACE}],
-    }
-
-
-def role_name(args: RayArgs) -> str:
-    """Return the name of the Role and of its binding."""
-    return f"{args.name}-start-once"
-
-
 def start_once(args: RayArgs) -> list[dict[str, Any]]:
-    """Return the Role and its binding, for a RayJob that no stack creates."""
-    metadata = {"name": role_name(args)}
+    """Return the Role and its binding."""
+    name = f"{args.name}-start-once"
     return [
-        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules(args)},
-        {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": metadata, **binding(args)},
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules(args)},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": HEAD_ACCOUNT, "namespace": NAMESPACE}],
+        },
     ]

@@ -30,7 +30,7 @@ SCRIPT = Path(__file__).with_name("time_limit_pod.py")
 
 
 def time_limit(args: RayArgs) -> list[dict[str, Any]]:
-    """Return the CronJob and what it needs, for a workload that no stack creates."""
+    """Return the ServiceAccount, the Role, its binding and the CronJob."""
     name = f"{args.name}{ACCOUNT_SUFFIX}"
     metadata = {"name": name, "namespace": NAMESPACE}
     return [

@@ -8,14 +8,13 @@ Ingress: `kubectl port-forward` reaches the head.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pulumi
 import pulumi_random as random
 from pulumi import Alias, ResourceOptions
-from pulumi_kubernetes import core, meta, networking, policy, rbac
+from pulumi_kubernetes import core
 
-from infra.kubernetes.indexed_job import head_service, head_service_spec
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
     COMPONENTS,
@@ -27,10 +26,16 @@ from infra.kubernetes.pods import (
     script_files,
 )
 from infra.kubernetes.queue_objects import local_queue
-from infra.kubernetes.resources import custom_resource
-from infra.kubernetes.start_once import binding, role_name, rules
+from infra.kubernetes.resources import kubernetes_object
+from infra.kubernetes.start_once import start_once
 from infra.kubernetes.time_limit import TimeLimit
-from infra.kubernetes.workload_objects import head_budget_spec, ingress_spec, pod_monitoring, workload
+from infra.kubernetes.workload_objects import (
+    first_pod_service,
+    head_budget,
+    ingress_policy,
+    pod_monitoring,
+    workload,
+)
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
@@ -110,7 +115,7 @@ class Workload(pulumi.ComponentResource):
             # The name is fixed.
             delete_before_replace=True,
         )
-        return custom_resource(self._name, body, options, self._namespace)
+        return kubernetes_object(self._name, body, options, self._namespace)
 
     def _token(self, suffix: str, secret: str) -> tuple[pulumi.Output[str], pulumi.Resource]:
         """Create a token and the Secret with it."""
@@ -138,19 +143,9 @@ class Workload(pulumi.ComponentResource):
             )
             for account in ray_accounts(args.settings)
         ]
-        ingress = networking.v1.NetworkPolicy(
-            f"{name}-ingress",
-            metadata={"name": f"{args.name}-ingress", "namespace": self._namespace},
-            spec=cast("networking.v1.NetworkPolicySpecArgsDict", ingress_spec(args)),
-            opts=own,
-        )
+        ingress = kubernetes_object(f"{name}-ingress", ingress_policy(args), own, self._namespace)
         if self._operated:
-            policy.v1.PodDisruptionBudget(
-                f"{name}-head",
-                metadata={"name": f"{args.name}-head", "namespace": self._namespace},
-                spec=cast("policy.v1.PodDisruptionBudgetSpecArgsDict", head_budget_spec(args)),
-                opts=own,
-            )
+            kubernetes_object(f"{name}-head", head_budget(args), own, self._namespace)
         if args.settings.ray.mode == "job":
             accounts += self._start_once()
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
@@ -160,22 +155,15 @@ class Workload(pulumi.ComponentResource):
         if args.cluster_queue is not None:
             # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
             after = ResourceOptions(parent=self, depends_on=[args.cluster_queue])
-            resources.append(custom_resource(f"{name}-queue", local_queue(), after, self._namespace))
+            resources.append(kubernetes_object(f"{name}-queue", local_queue(), after, self._namespace))
         return resources
 
     def _start_once(self) -> list[pulumi.Resource]:
         """Create the right of a RayJob's head to see whether the entry point has started."""
-        own_name = f"{self._name}-start-once"
-        metadata: Any = {"name": role_name(self._args), "namespace": self._namespace}
-        role = rbac.v1.Role(own_name, metadata=metadata, rules=rules(self._args), opts=self._own)
-        bound: Any = binding(self._args)
+        name, (right, binding) = f"{self._name}-start-once", start_once(self._args)
+        role = kubernetes_object(name, right, self._own, self._namespace)
         after = ResourceOptions(parent=self, depends_on=[role])
-        return [
-            role,
-            rbac.v1.RoleBinding(
-                own_name, metadata=metadata, role_ref=bound["roleRef"], subjects=bound["subjects"], opts=after
-            ),
-        ]
+        return [role, kubernetes_object(name, binding, after, self._namespace)]
 
     def _scripts(self) -> list[pulumi.Resource]:
         """Create the ConfigMap with the scripts of the pods, if they have any."""
@@ -192,29 +180,17 @@ class Workload(pulumi.ComponentResource):
 
     def _head(self) -> list[pulumi.Resource]:
         """Create the Service of the first pod of an Indexed Job."""
-        args = self._args
-        service = core.v1.Service(
-            f"{self._name}-head",
-            # It has no endpoint until the head has a node.
-            metadata={"name": head_service(args), "namespace": self._namespace, "annotations": NOT_AWAITED},
-            spec=cast("core.v1.ServiceSpecArgsDict", head_service_spec(args)),
-            opts=self._own,
-        )
-        return [service]
+        body = first_pod_service(self._args)
+        # It has no endpoint until the head has a node.
+        body["metadata"]["annotations"] = NOT_AWAITED
+        return [kubernetes_object(f"{self._name}-head", body, self._own, self._namespace)]
 
 
 def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions) -> pulumi.Resource:
     """Create an object that a pod names."""
     name, kind = manifest["metadata"]["name"], manifest["kind"]
     if kind == "PersistentVolumeClaim":
-        # With the typed resource, the provider waits until the claim is bound.
-        return core.v1.PersistentVolumeClaim(
-            name,
-            metadata=cast("meta.v1.ObjectMetaArgsDict", {**manifest["metadata"], "namespace": namespace}),
-            # The SDK passes Kubernetes' field names on unchanged.
-            spec=cast("core.v1.PersistentVolumeClaimSpecArgsDict", manifest["spec"]),
-            # The API server resizes no claim on a volume that was there before it, in either direction (Kubernetes:
-            # plugin/pkg/admission/storage/persistentvolume/resize). Pods see the size of the file system.
-            opts=ResourceOptions.merge(opts, ResourceOptions(ignore_changes=["spec.resources"])),
-        )
-    return custom_resource(name, manifest, opts, None if kind in CLUSTER_SCOPED else namespace)
+        # The API server resizes no claim on a volume that was there before it, in either direction (Kubernetes:
+        # plugin/pkg/admission/storage/persistentvolume/resize). Pods see the size of the file system.
+        opts = ResourceOptions.merge(opts, ResourceOptions(ignore_changes=["spec.resources"]))
+    return kubernetes_object(name, manifest, opts, None if kind in CLUSTER_SCOPED else namespace)

@@ -55,12 +55,12 @@ def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
     LocalQueue.
     """
     operated = args.settings.ray.mode != "indexed-job"
-    objects = [_object("networking.k8s.io/v1", "NetworkPolicy", f"{args.name}-ingress", spec=ingress_spec(args))]
+    objects = [ingress_policy(args)]
     if operated:
-        objects.append(_object("policy/v1", "PodDisruptionBudget", f"{args.name}-head", spec=head_budget_spec(args)))
+        objects.append(head_budget(args))
     else:
         objects.append(_object("v1", "ConfigMap", args.scripts, data=script_files(INDEXED_JOB_POD)))
-        objects.append(_object("v1", "Service", head_service(args), spec=head_service_spec(args)))
+        objects.append(first_pod_service(args))
     if args.pod_monitoring:
         objects.append(pod_monitoring(args))
     if operated:
@@ -71,8 +71,8 @@ def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
     return [{**each, "metadata": {**each["metadata"], "namespace": NAMESPACE}} for each in objects]
 
 
-def ingress_spec(args: RayArgs) -> dict[str, Any]:
-    """Return the ingress rules of the pods: each other, KubeRay's operator, and the metrics collector.
+def ingress_policy(args: RayArgs) -> dict[str, Any]:
+    """Return the NetworkPolicy of the pods: from each other, KubeRay's operator and the metrics collector.
 
     Egress stays open: jobs download data and report to services that cannot be listed here. RDMA, the second host NIC
     and `kubectl port-forward`, which uses the kubelet, bypass network policies.
@@ -82,7 +82,7 @@ def ingress_spec(args: RayArgs) -> dict[str, Any]:
     operated = args.settings.ray.mode != "indexed-job"
     # The operator asks the head's proxy of Ray Serve whether it takes requests.
     asked = (DASHBOARD_PORT, SERVE_PORT) if args.settings.ray.mode == "service" else (DASHBOARD_PORT,)
-    return {
+    spec = {
         **pods,
         "policyTypes": ["Ingress"],
         "ingress": [
@@ -91,20 +91,27 @@ def ingress_spec(args: RayArgs) -> dict[str, Any]:
             _allow({"namespaceSelector": _namespace(args.metrics_namespace)}, *METRICS_PORTS),
         ],
     }
+    return _object("networking.k8s.io/v1", "NetworkPolicy", f"{args.name}-ingress", spec=spec)
 
 
-def head_budget_spec(args: RayArgs) -> dict[str, Any]:
-    """Return the spec of the head's PodDisruptionBudget.
+def head_budget(args: RayArgs) -> dict[str, Any]:
+    """Return the head's PodDisruptionBudget.
 
     The loss of the head ends every job, so an upgrade of its node waits (on GKE up to an hour). Workers have no budget:
     it does not keep clouds from reclaiming GPU nodes, and idle nodes should be removed.
     """
-    return {
+    spec = {
         # Not maxUnavailable 0: a RayCluster has no scale subresource, so the controller cannot count the expected pods
         # and the budget fails to sync (seen with Kubernetes 1.36.1, 2026-11-21).
         "minAvailable": 1,
         "selector": {"matchLabels": {**args.labels, "ray.io/node-type": "head"}},
     }
+    return _object("policy/v1", "PodDisruptionBudget", f"{args.name}-head", spec=spec)
+
+
+def first_pod_service(args: RayArgs) -> dict[str, Any]:
+    """Return the Service of the first pod of an Indexed Job."""
+    return _object("v1", "Service", head_service(args), spec=head_service_spec(args))
 
 
 def pod_monitoring(args: RayArgs) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -92,19 +92,24 @@ def _unregistered(_hook: object) -> asyncio.Future[None]:
 
 def deployed(raw: Mapping[str, Any], *, stack: str, config: Mapping[str, str]) -> list[Made]:
     """Run the program of a stack with these settings and the providers' configuration; return its resources."""
+    settings = parse({**raw, "protect": False}, stack=stack)
+    target = importlib.import_module(f"infra.{settings.target}.stack")
+    return recorded(lambda: target.deploy(settings), stack=stack, config=config)
+
+
+def recorded(program: Callable[[], None], *, stack: str = "any", config: Mapping[str, str] | None = None) -> list[Made]:
+    """Run a program with the providers' configuration; return its resources."""
     asyncio.set_event_loop(asyncio.new_event_loop())
     # A second set_mocks in one process would keep the first one's stack.
     reset: Any = pulumi_settings.set_root_resource
     reset(None)
     recorder = _Recorder()
     pulumi.runtime.set_mocks(recorder, project="rdma-ray", stack=stack)
-    settings = parse({**raw, "protect": False}, stack=stack)
-    pulumi.runtime.set_all_config(dict(config))
-    target = importlib.import_module(f"infra.{settings.target}.stack")
+    pulumi.runtime.set_all_config(dict(config or {}))
     test: Any = pulumi.runtime.test
     try:
         with patch("pulumi.resource_hooks.register_resource_hook", _unregistered):
-            test(lambda: target.deploy(settings))()
+            test(program)()
     finally:
         reset(None)
     return recorder.made

@@ -8,8 +8,7 @@ effect.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -19,22 +18,14 @@ from infra.catalog.pins import RAY_API
 from rehearsal.clouds.kubernetes.schemas import WRITTEN
 from rehearsal.cluster.controllers.initial_objects import GKE_NETWORKING
 from tests.kubernetes import stack_objects
+from tests.kubernetes.mistakes import Mistakes, changed, places, typos
 from tests.kubernetes.queries import RAY, WITHIN_S
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Api, ApiError, Json
 from tools.kubernetes.builds import module_folder
 from tools.kubernetes.control_plane import ControlPlane
 
-Path = tuple[str | int, ...]
-Mistakes = Iterator[tuple[Path, Json]]
 STACKS = [name for name, _, _ in stack_objects.stacks()]
-FREE = frozenset(
-    {
-        *("labels", "annotations", "matchLabels", "nodeSelector", "nodeLabels"),
-        *("data", "stringData", "parameters", "volumeAttributes", "rayStartParams", "requests", "limits", "capacity"),
-    }
-)
-"""Maps with user-defined keys: a server cannot detect a typo there."""
 UNNAMED = ("cannot unmarshal object into Go value of type int32", "quantities must match the regular expression")
 """Messages about a port and a quantity without the name of the field."""
 DWS = "gke-dws"
@@ -66,16 +57,6 @@ def api(plane: ControlPlane) -> Api:
 def test_every_object_is_accepted(api: Api, stack: str) -> None:
     refused = [f"{stack_objects.kind(body)}: {why}" for body in stack_objects.of(stack) if (why := refusal(api, body))]
     assert not refused
-
-
-def typos(body: Json) -> Mistakes:
-    """Yield, for every map with fields, an object with a misspelled copy of its first field."""
-    for path, value in places(body):
-        # In other kinds a selector is a structure.
-        free = path and (path[-1] in FREE or (body["kind"] == "Service" and path == ("spec", "selector")))
-        if isinstance(value, dict) and value and not free:
-            place = (*path, f"{next(iter(value))}s")
-            yield place, changed(body, place, "planted")
 
 
 def wrong_types(body: Json) -> Mistakes:
@@ -151,20 +132,3 @@ def refusal(api: Api, body: Json) -> str | None:
 def only(stack: str, kind: str) -> Json:
     """Return the first object of a kind in a stack."""
     return next(body for body in stack_objects.of(stack) if body["kind"] == kind)
-
-
-def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield every value of an object with its path."""
-    yield path, value
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in parts:
-        yield from places(inner, (*path, key))
-
-
-def changed(body: Json, path: Path, value: Any) -> Json:
-    """Return an object with another value at a path."""
-    place: Any = (made := copy.deepcopy(body))
-    for part in path[:-1]:
-        place = place[part]
-    place[path[-1]] = value
-    return made

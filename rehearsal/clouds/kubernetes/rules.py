@@ -278,11 +278,13 @@ _REFERENCES: Mapping[str, tuple[Reference, ...]] = {
 
 def _served(call: Call, kind: Api) -> bool:
     id_, cluster = here(call)
+    if schemas.unknown(kind):
+        return False
     if not kind.custom:
         running = version(cluster)
         # Kubernetes 1.34 release notes: resource.k8s.io/v1 is served from 1.34.
         old = (kind.group, kind.version) == ("resource.k8s.io", "v1") and running is not None and running < (1, 34)
-        return schemas.schema(kind) is not None and not old
+        return not old
     if kind.group == "networking.gke.io":
         # GKE docs, multi-network support for Pods, 2026-08.
         return value_at(cluster, "enableMultiNetworking") in (True, "true")

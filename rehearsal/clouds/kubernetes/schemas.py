@@ -1,9 +1,10 @@
 """JSON schemas of Kubernetes objects and their strict validation, in the API server's words.
 
-Schemas of built-in kinds are generated from the Pulumi SDK, which is generated from Kubernetes' OpenAPI description;
-those of custom kinds from the CRDs in the pinned Go modules (`tools/kubernetes/modules`). Both are generated on first
-use and kept in the user's cache. Without Go, custom kinds are not checked: see `unchecked`. Two of GKE's are in this
-folder: ComputeClass is in no module that can be pinned, and PodMonitoring is small.
+Schemas are generated from the pinned Go modules (`tools/kubernetes/modules`) on first use and kept in the user's cache:
+those of built-in kinds from the OpenAPI description of the Kubernetes release that the tests run, those of custom kinds
+from their CRDs. The Pulumi SDK has other fields: version 4.34 those of Kubernetes 1.37, and removed ones such as
+`Service.spec.topologyKeys`. Without Go, fields are not checked: see `unchecked`. Two of GKE's CRDs are in this folder:
+ComputeClass is in no module that can be pinned, and PodMonitoring is small.
 
 The real provider asks for strict validation only when it updates; on creation, the API server drops unknown fields with
 a warning (pulumi-kubernetes: provider/pkg/await/await.go, 94977969, 2026-07-01). The rehearsal does not let that pass.
@@ -12,17 +13,11 @@ a warning (pulumi-kubernetes: provider/pkg/await/await.go, 94977969, 2026-07-01)
 from __future__ import annotations
 
 import hashlib
-import importlib
-import inspect
 import json
 import os
 import threading
-import types
-import typing
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +41,20 @@ _CRDS = {
     "networking.gke.io": ("github.com/GoogleCloudPlatform/gke-networking-api", "config/crds"),
 }
 """Folder of the CRDs by group: Go module, path in it."""
+_OPENAPI = ("k8s.io/kubernetes", "api/openapi-spec/v3")
+"""Folder of the OpenAPI description of built-in kinds, one file for each group and version."""
 
-QUANTITY: Json = {
-    "type": ["string", "number"],
-    "pattern": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+_MACHINERY = "io.k8s.apimachinery.pkg"
+_META = f"{_MACHINERY}.apis.meta.v1.ObjectMeta"
+_SCALARS: Mapping[str, Json] = {
+    f"{_MACHINERY}.api.resource.Quantity": {
+        "type": ["string", "number"],
+        "pattern": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+    },
+    f"{_MACHINERY}.util.intstr.IntOrString": {"type": ["string", "integer"]},
 }
-"""Quantities, which the SDK types as text (Kubernetes: apimachinery/pkg/api/resource, read 2026-11)."""
-_TEXT: Json = {"type": ["string"]}
-_TEXTS: Json = {"type": "object", "additionalProperties": _TEXT}
-_AMOUNTS = ("limits", "requests", "capacity", "hard", "overhead")
-_QUANTITIES = {(name, str(_TEXTS)): {**_TEXTS, "additionalProperties": QUANTITY} for name in _AMOUNTS}
-_QUANTITIES["sizeLimit", str(_TEXT)] = QUANTITY
-_PLAIN: Mapping[Any, str] = {str: "string", int: "integer", bool: "boolean", float: "number"}
+"""Types that the description states without a pattern (Kubernetes: apimachinery/pkg/api/resource, read 2026-11), or as
+alternatives, of which an error could name neither."""
 _LIMITS = [f"{bound}{what}" for bound in ("min", "max") for what in ("imum", "Length", "Items", "Properties")]
 _KEPT = ("type", "enum", "default", "anyOf", "allOf", "oneOf", "not", *_LIMITS)
 
@@ -83,24 +80,29 @@ def defaulted(type_: str, value: Json) -> Json:
 
 
 def unchecked() -> str | None:
-    """Return why the fields of custom kinds are not checked on this machine, or None. It may download Go modules."""
+    """Return why the fields of objects are not checked on this machine, or None. It may download Go modules."""
     try:
-        for module, _ in _CRDS.values():
+        for module, _ in (_OPENAPI, *_CRDS.values()):
             go_build.module_folder(_MANIFESTS, module)
     except go_build.GoError as problem:
-        return f"Fields of RayClusters, queues and GKE's networks were NOT checked: {problem}"
+        return f"Fields of Kubernetes objects were NOT checked: {problem}"
     return None
+
+
+def unknown(kind: Api) -> bool:
+    """Return whether the modules have no such kind. False without the modules: then nothing is known of any kind."""
+    return schema(kind) is None and unchecked() is None
 
 
 @cache
 def schema(kind: Api) -> Json | None:
-    """Return the schema of a kind; None if there is none."""
+    """Return the schema of a kind; None if there is none, or without Go modules."""
     path = _folder() / f"{kind.group or 'core'}_{kind.version}_{kind.kind}.json"
     if path.exists():
         found: Json | None = json.loads(path.read_text())
         return found
     try:
-        generated = _custom(kind)
+        generated = _custom(kind) if kind.custom else _built_in(kind)
     except go_build.GoError:
         return None
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +116,7 @@ def schema(kind: Api) -> Json | None:
 @cache
 def _folder() -> Path:
     pins = [Path(__file__), *WRITTEN.values(), *sorted(_MANIFESTS.glob("*/go.mod"))]
-    content = b"".join(path.read_bytes() for path in pins) + version("pulumi-kubernetes").encode()
+    content = b"".join(path.read_bytes() for path in pins)
     return go_build.cache() / f"kubernetes-schemas-{hashlib.sha256(content).hexdigest()[:16]}"
 
 
@@ -170,7 +172,7 @@ def _custom(kind: Api) -> Json | None:
         module, folder = _CRDS[kind.group]
         path = go_build.module_folder(_MANIFESTS, module) / folder / f"{kind.group}_{kind.plural}.yaml"
     else:
-        return _built_in(kind)
+        return None
     if not path.exists():
         return None
     definition: Json = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -203,81 +205,55 @@ def _strict(shape: Json) -> Json:
 
 def _root(shape: Json, definitions: Json) -> Json:
     """Return an object's schema with Kubernetes' metadata, of which the name is required."""
-    metadata = _of_class(importlib.import_module("pulumi_kubernetes.meta.v1._inputs").ObjectMetaArgs, definitions)
+    metadata = _reference(_META, _published("", "v1"), definitions)
     named: Json = {"allOf": [metadata, {"required": ["name"]}]}
     properties = {**shape["properties"], "metadata": named}
     return {**shape, "properties": properties, "required": [*shape["required"], "metadata"], "$defs": definitions}
 
 
-# Built-in kinds: from the SDK
+# Built-in kinds: from Kubernetes' OpenAPI description
 
 
 def _built_in(kind: Api) -> Json | None:
-    if "." in kind.group and not kind.group.endswith(".k8s.io"):
-        return None
-    package = f"pulumi_kubernetes.{(kind.group or 'core').split('.')[0]}.{kind.version}"
-    try:
-        module = importlib.import_module(f"{package}._inputs")
-    except ModuleNotFoundError:
-        return None
-    arguments = getattr(module, f"{kind.kind}Args", None)
-    if not isinstance(arguments, type):
-        return None
     definitions: Json = {}
-    _of_class(arguments, definitions)
-    shape: Json = definitions[_name(arguments)]
-    return _root(shape, definitions) if {"apiVersion", "kind", "metadata"} <= shape["properties"].keys() else None
+    identity = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    published = _published(kind.group, kind.version)
+    for name, shape in published.items():
+        if identity in shape.get("x-kubernetes-group-version-kind", ()) and "metadata" in shape["properties"]:
+            _reference(name, published, definitions)
+            return _root(definitions[name], definitions)
+    return None
 
 
-def _name(arguments: type) -> str:
-    return f"{arguments.__module__}.{arguments.__name__}"
+@cache
+def _published(group: str, version: str) -> Json:
+    """Return the schemas by type that a group's version serves; {} if the API server does not have it."""
+    module, folder = _OPENAPI
+    file = f"apis__{group}__{version}_openapi.json" if group else f"api__{version}_openapi.json"
+    path = go_build.module_folder(_MANIFESTS, module) / folder / file
+    found: Json = json.loads(path.read_text())["components"]["schemas"] if path.exists() else {}
+    return found
 
 
-def _of_class(arguments: type, definitions: Json) -> Json:
-    """Return a reference to the schema of a class of the SDK, and add that to `definitions`."""
-    from pulumi import _types  # Only to generate: it takes a second.
-
-    if _name(arguments) not in definitions:
-        shape: Json = {"type": "object", "additionalProperties": False}
-        # Before its fields: classes may be recursive.
-        definitions[_name(arguments)] = shape
-        names = _types.input_type_py_to_pulumi_names(arguments)
-        parameters = inspect.signature(arguments).parameters.values()
-        shape["required"] = [names[each.name] for each in parameters if each.default is inspect.Parameter.empty]
-        shape["properties"] = {
-            name: _QUANTITIES.get((name, str(own)), own)
-            for name, hint in _types.input_type_types(arguments).items()
-            for own in (_of_hint(hint, definitions),)
-        }
-    return {"$ref": f"#/$defs/{_name(arguments)}"}
+def _reference(name: str, published: Json, definitions: Json) -> Json:
+    """Return a reference to a type, and add that and those that it refers to to `definitions`."""
+    if name not in definitions:
+        # Before its fields: types may be recursive.
+        shape: Json = definitions.setdefault(name, {})
+        shape |= _SCALARS.get(name) or _described(published[name], published, definitions)
+    return {"$ref": f"#/$defs/{name}"}
 
 
-def _of_hint(hint: Any, definitions: Json) -> Json:
-    from pulumi import _types
-
-    choices = [choice for choice in _choices(hint) if choice is not type(None)]
-    plain = [_PLAIN[choice] for choice in choices if choice in _PLAIN]
-    if plain:
-        # An enumeration also accepts plain text, so that values of later releases pass.
-        return {"type": plain}
-    for choice in choices:
-        origin, arguments = typing.get_origin(choice), typing.get_args(choice)
-        if isinstance(choice, type) and _types.is_input_type(choice):
-            return _of_class(choice, definitions)
-        if isinstance(choice, type) and issubclass(choice, Enum):
-            return _TEXT
-        if origin is Sequence:
-            return {"type": "array", "items": _of_hint(arguments[0], definitions)}
-        if origin is Mapping:
-            return {"type": "object", "additionalProperties": _of_hint(arguments[1], definitions)}
-    return {}
-
-
-def _choices(hint: Any) -> list[Any]:
-    """Return the alternatives of a type, without the awaitable values that the SDK accepts everywhere."""
-    from pulumi import Output
-
-    origin = typing.get_origin(hint)
-    if origin is typing.Union or origin is types.UnionType:
-        return [below for argument in typing.get_args(hint) for below in _choices(argument)]
-    return [] if origin in (Awaitable, Output) else [hint]
+def _described(shape: Json, published: Json, definitions: Json) -> Json:
+    """Return a schema in which unknown fields are errors. Its defaults are the zero values of Go's types."""
+    for part in (shape, *shape.get("allOf", ())):
+        if "$ref" in part:
+            return _reference(part["$ref"].rpartition("/")[2], published, definitions)
+    strict: Json = {"type": shape["type"]} if "type" in shape else {}
+    if "properties" in shape:
+        properties = {key: _described(below, published, definitions) for key, below in shape["properties"].items()}
+        strict |= {"properties": properties, "required": shape.get("required", []), "additionalProperties": False}
+    for below in ("items", "additionalProperties"):
+        if below in shape:
+            strict[below] = _described(shape[below], published, definitions)
+    return strict
