@@ -64,8 +64,8 @@ def checkpoint_s(args: RayArgs) -> int:
 def ray_job_spec(args: RayArgs) -> dict[str, Any]:
     """Return the spec of a RayJob.
 
-    It has no `activeDeadlineSeconds`, which would include the wait for nodes (`infra.kubernetes.time_limit` adds one to
-    end it).
+    It has no `activeDeadlineSeconds`, which would include the wait for nodes (`infra.kubernetes.time_limit_objects`
+    adds one to end it).
     """
     return {
         "entrypoint": entry_point(args),
@@ -88,7 +88,7 @@ def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
     limited = args.autoscaled and not args.queued and args.settings.nodes.max_hours
     return {
         "rayVersion": args.settings.ray.version,
-        # `infra.kubernetes.time_limit` suspends it; the next `up` that refreshes finds the difference and resumes it.
+        # `infra.kubernetes.time_limit_objects` suspends it; the next `up` with a refresh sees that and resumes it.
         **({"suspend": False} if limited else {}),
         "enableInTreeAutoscaling": args.autoscaled,
         # Each container's environment requires the token too, independent of the operator's version. Without the mode,

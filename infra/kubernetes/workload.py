@@ -28,7 +28,7 @@ from infra.kubernetes.pods import (
 from infra.kubernetes.queue_objects import local_queue
 from infra.kubernetes.resources import kubernetes_object
 from infra.kubernetes.start_once import start_once
-from infra.kubernetes.time_limit import TimeLimit
+from infra.kubernetes.time_limit_objects import time_limit
 from infra.kubernetes.workload_objects import (
     first_pod_service,
     head_budget,
@@ -184,6 +184,29 @@ class Workload(pulumi.ComponentResource):
         # It has no endpoint until the head has a node.
         body["metadata"]["annotations"] = NOT_AWAITED
         return [kubernetes_object(f"{self._name}-head", body, self._own, self._namespace)]
+
+
+class TimeLimit(pulumi.ComponentResource):
+    """The CronJob that ends a workload after `nodes.maxHours`, with its ServiceAccount and its rights."""
+
+    def __init__(
+        self,
+        name: str,
+        args: RayArgs,
+        opts: ResourceOptions,
+        *,
+        namespace: pulumi.Input[str],
+        workload: pulumi.Resource,
+    ) -> None:
+        super().__init__("rdma-ray:kubernetes:TimeLimit", name, {}, opts)
+        account, role, binding, cron_job = time_limit(args)
+        own = ResourceOptions(parent=self)
+        needs = [kubernetes_object(name, account, own, namespace)]
+        right = kubernetes_object(name, role, own, namespace)
+        needs.append(kubernetes_object(name, binding, ResourceOptions(parent=self, depends_on=[right]), namespace))
+        after = ResourceOptions(parent=self, depends_on=[*needs, workload])
+        kubernetes_object(name, cron_job, after, namespace)
+        self.register_outputs({})
 
 
 def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions) -> pulumi.Resource:

@@ -2,9 +2,9 @@
 
 Schemas are generated from the pinned Go modules (`tools/kubernetes/modules`) on first use and kept in the user's cache:
 those of built-in kinds from the OpenAPI description of the Kubernetes release that the tests run, those of custom kinds
-from their CRDs. The Pulumi SDK has other fields: version 4.34 those of Kubernetes 1.37, and removed ones such as
-`Service.spec.topologyKeys`. Without Go, fields are not checked: see `unchecked`. Two of GKE's CRDs are in this folder:
-ComputeClass is in no module that can be pinned, and PodMonitoring is small.
+from their CRDs. The Pulumi SDK has other fields: version 4.34 those of Kubernetes 1.37 and removed ones such as
+`Service.spec.topologyKeys` (pulumi-kubernetes #4570, 2026-08-27). Without Go, fields are not checked: see `unchecked`.
+Two of GKE's CRDs are in this folder: ComputeClass is in no module that can be pinned, and PodMonitoring is small.
 
 The real provider asks for strict validation only when it updates; on creation, the API server drops unknown fields with
 a warning (pulumi-kubernetes: provider/pkg/await/await.go, 94977969, 2026-07-01). The rehearsal does not let that pass.

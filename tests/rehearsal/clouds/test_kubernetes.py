@@ -105,7 +105,7 @@ needs_crds = pytest.mark.skipif(UNCHECKED is not None, reason=str(UNCHECKED))
     [
         (DAEMON_SET, DAEMONS, f"{BOX}/resorces", {}, 'unknown field "spec.template.spec.containers[0].resorces"'),
         (DAEMON_SET, DAEMONS, "metadata/lables", {}, 'unknown field "metadata.lables"'),
-        # The SDK has them: Kubernetes removed the first in 1.24, and adds the second in 1.37.
+        # The SDK 4.34 has both, and Kubernetes 1.36 neither (pulumi-kubernetes #4570, 2026-08-27).
         (DAEMON_SET, DAEMONS, "metadata/clusterName", "a", 'unknown field "metadata.clusterName"'),
         (DAEMON_SET, DAEMONS, f"{POD}/evictionResponders", [], 'unknown field "spec.template.spec.evictionResponders"'),
         (DAEMON_SET, DAEMONS, "metadata/name", GONE, "metadata.name: Required value"),
