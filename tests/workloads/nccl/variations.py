@@ -2,11 +2,9 @@
 
 A *wrapper* keeps all information, so the verdict stays. A *damage* may lose some, so a log that fails must not pass.
 
-Forms, read 2026-11: torchrun's --tee (torch: distributed/elastic/multiprocessing/tail_log.py), srun --label, Open MPI's
---tag-output and --timestamp-output (mpirun(1), 4.1), kubectl logs --prefix and --timestamps, SkyPilot (sky/skylet), the
-SageMaker training toolkit, docker's json-file, CRI (kubernetes: pkg/kubelet/kuberuntime/logs), Container Insights,
-`gcloud logging read --format=json`, CloudWatch's CSV export, Ray's prefixes and de-duplication (ray:
-_private/ray_logging, 2.60), NCCL_DEBUG_TIMESTAMP_FORMAT (NCCL: docs, env.html), PowerShell's `>`.
+Forms: Ray's (ray: _private/ray_logging, 2.60) and torchrun's --tee (torch: distributed/elastic, 2.15) from their code,
+read 2026-11-26; the others as logs in public issues have them (srun --label, Open MPI's tags, kubectl, SkyPilot,
+SageMaker, docker's json-file, CRI, Container Insights, Cloud Logging, CSV of CloudWatch, NCCL_DEBUG_TIMESTAMP_FORMAT).
 """
 
 from __future__ import annotations
@@ -15,9 +13,11 @@ import csv
 import io
 import json
 import random
+import re
 from collections.abc import Callable
 from functools import partial
 
+_MESSAGE = re.compile(r"[\w.-]+:\d+:\d+ \[\d+\] NCCL ")
 Lines = list[str]
 """Lines without their ends. A wrapper may return one that contains line ends."""
 Change = Callable[[Lines, random.Random], Lines]
@@ -28,7 +28,8 @@ def prefix(form: str, lines: Lines, chance: random.Random, nccl_only: bool = Fal
 
     def mark(line: str) -> str:
         rank, second = chance.randrange(16), chance.randrange(60)
-        return form.format(rank=rank, second=second, pod=rank // 8) if "NCCL " in line or not nccl_only else ""
+        # NCCL writes its stamp before its own message, which may follow a part of a row.
+        return form.format(rank=rank, second=second, pod=rank // 8) if _MESSAGE.match(line) or not nccl_only else ""
 
     return [mark(line) + line for line in lines]
 
@@ -85,7 +86,7 @@ def with_others(lines: Lines, chance: random.Random) -> Lines:
 
 def twice(lines: Lines, chance: random.Random) -> Lines:
     """Some of NCCL's lines twice, as two collectors write them."""
-    return [each for line in lines for each in [line] * (2 if "NCCL " in line and chance.random() < 0.2 else 1)]
+    return [each for line in lines for each in [line] * (2 if _MESSAGE.match(line) and chance.random() < 0.2 else 1)]
 
 
 WRAPPERS: dict[str, Change] = {

@@ -67,7 +67,7 @@ _ROW = re.compile(rf"(?<![\w.:/-])(?P<size>\d{{1,18}})\s+(?P<count>\d{{1,18}})\s
 _CUT_ROW = re.compile(r"^\s{2,}\d+(?:\s+\d+)?\s*$")
 _BLANK = re.compile(r"\s{24}")  # the first block of a row that was measured in place only
 _VALUE = re.compile(r"[-+]?\d[\d.]*(?:e[-+]?\d+)?|N/A|none|nan|inf", re.ASCII)
-_PREFIX = re.compile(r"(?<=[\d\sA])[\[(<][^\[(<]{0,100}$")  # of the message behind a part of a row
+_PREFIX = re.compile(r"(?<=[\d\sA])[\[(<][^\[(<\])>]{0,100}[\])>]:? ?$")  # of the message behind a part of a row
 _VALUE_BEFORE = re.compile(r"-?\d{1,9}(?=[a-zA-Z])")
 _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:")
@@ -172,7 +172,6 @@ class _Reader:
         elif match := _AVERAGE.search(line):
             self.table(line[: match.start()], whole=False)
             self.end_row()
-            self.run().ended = True
         else:
             self.table(line, whole=True)
 
