@@ -72,7 +72,7 @@ def _both(name: str, setting: str) -> tuple[Edit, ...]:
 
 
 PINS, GCP = "infra/catalog/pins.py", "infra/catalog/gcp.py"
-NODE_IMAGE = (PINS, "{EKS}.6-20260728", "{EKS}.7-20260911")
+NODE_IMAGE = (PINS, "{EKS}.8-20260930", "{EKS}.9-20261014")
 POOLS, DRIVER = "infra/gke/node_pools.py", '"gpu_driver_version": "LATEST"'
 OPERATOR = f'KUBERAY = Chart("kuberay-operator", "{KUBERAY.version}"'
 EDITS = (

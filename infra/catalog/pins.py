@@ -4,8 +4,12 @@
 and stack files, which cannot read this module. `tests/unit/catalog/test_pins.py` compares them, and finds each literal
 here only. The simulated clouds keep lists of their own of what is available, so that they can disagree with a pin.
 
-Images are pinned by digest where a public repository publishes it. None does for gIB, its diagnostic image, KubeRay
-1.6.2, Kueue 0.19.2, DRANET, AWS' charts and AWS' images (searched 2026-11).
+`make outdated` prints what the package registries have for each of them (docs/pins.md).
+
+Images are pinned by digest where a public repository publishes it. None was found for gIB, its diagnostic image,
+KubeRay 1.6.2, Kueue 0.19.2's controller, NVIDIA's plugin 0.20.1, AWS' charts and AWS' images (searched 2026-11-26).
+Tags of registry.k8s.io do not move (kubernetes/k8s.io #9736: "an immutable registry"), so the digests of charts are
+only documented.
 `docker buildx imagetools inspect IMAGE:TAG --format '{{.Manifest.Digest}}'` prints a digest.
 """
 
@@ -36,8 +40,10 @@ PULUMI = "3.259.0"
 RAY = "2.60.0"
 """Ray on the client and in every image, unless the stack file sets ray.version."""
 
-RAY_IMAGE = f"rayproject/ray:{RAY}-py311-cu128"
-"""Ray's own image for CUDA 12.8 and Python 3.11: the stack files' placeholder for an image with torch and libnl."""
+RAY_IMAGE = f"rayproject/ray-llm:{RAY}-py312-cu130"
+"""Default on gke: Ray's image for vLLM, the only one of Ray's with torch. It is built for Python 3.12 and CUDA 13.0
+only; vLLM 0.25.0 brings torch with NCCL 2.28.9, and librdmacm-dev the two libnl that gIB loads (ray-project/ray:
+docker/ray-llm/Dockerfile, 0168a92e, and #64498, 2026-07-02; Debian's package index; read 2026-11-26)."""
 
 OWN_TAG = f"{RAY}-py311-cu130"
 """Tag of the project's images and of the image that they extend (images/Dockerfile): Ray, Python and CUDA."""
@@ -53,12 +59,16 @@ RAY_IN: Mapping[str, str] = {AWS_RAY_TRAIN: "2.58.0"}
 # KubeRay and Kueue
 
 KUBERAY = Chart("kuberay-operator", "1.6.2", "https://ray-project.github.io/kuberay-helm/", "quay.io/kuberay/operator")
-"""Chart and operator. authOptions.secretName needs 1.6 (KubeRay CRDs, read 2026-08). The kubernetes tests run it."""
+"""Chart and operator. authOptions.secretName needs 1.6 (KubeRay CRDs, read 2026-08). The kubernetes tests run it. 1.7.1
+is out (ray-project/kuberay #5318, 2026-09-18); the Go module proxy has 1.7.0, and what the program relies on was read
+and seen with 1.6.2."""
 RAY_API = "ray.io/v1"
 
 KUEUE = Chart("oci://registry.k8s.io/kueue/charts/kueue", "0.19.2", None, "registry.k8s.io/kueue/kueue", "v0.19.2")
 """Chart and controller (kubernetes-sigs/kueue, ff69552e, 2026-08-22). The kubernetes tests run it. The tag is set: the
-chart in Kueue's repository names a staging image, which its release rewrites (charts/kueue)."""
+chart in Kueue's repository names a staging image, which its release rewrites (charts/kueue). The chart's digest is
+sha256:ab436c33ef6c6b9b9e95b633e618bca0e0e436d6581d3b27bd12fc8a8026ab34 (kubernetes/k8s.io #9856, 2026-08-20). 0.19.5 is
+out (#9955, 2026-09-17); the tests cannot run it, because the Go module proxy has no release after 0.19.2."""
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
 KUEUE_CONFIG_API = "config.kueue.x-k8s.io/v1beta2"
 
@@ -74,15 +84,28 @@ EXEC_CREDENTIAL_API = "client.authentication.k8s.io/v1beta1"
 
 # Google Cloud
 
-GIB = "v1.1.1"
-GIB_IMAGE = f"us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:{GIB}"
-PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
-"""Both as Google's installer pins them (container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11)."""
-GIB_DIAGNOSTIC_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-diagnostic:v1.1.2"
+GIB = "v1.1.2"
+"""Of the installer and of the diagnostic image, so that a test measures what jobs use. It supports NCCL 2.27 and older
+again, and loads its environment plugin by itself from NCCL 2.28.7 (GoogleCloudPlatform/cluster-toolkit #5674,
+2026-05-15). Google's engineers pin both images to it (container-engine-accelerators #609, 2026-05-15: open). 1.1.3 is
+not released by then (cluster-toolkit #6263, 2026-09-03: open)."""
+_GIB_IMAGES = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib"
+GIB_IMAGE = f"{_GIB_IMAGES}/nccl-plugin-gib:{GIB}"
+GIB_DIAGNOSTIC_IMAGE = f"{_GIB_IMAGES}/nccl-plugin-gib-diagnostic:{GIB}"
 """nccl-tests with gIB (container-engine-accelerators: gpudirect-rdma/nccl-test-managed-rdma.yaml, 2433eeed)."""
+PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
+"""As Google's installer pins it (container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11)."""
 
-DRANET = Chart("oci://registry.k8s.io/networking/charts/dranet", "1.4.0", None, "registry.k8s.io/networking/dranet")
-"""2026-07-17; earlier releases do not return an RDMA device to the node (kubernetes-sigs/dranet #177, PR #180)."""
+DRANET = Chart(
+    "oci://registry.k8s.io/networking/charts/dranet",
+    "1.4.0",
+    None,
+    "registry.k8s.io/networking/dranet",
+    "v1.4.0@sha256:8d452a75f32465ca69aa5a7877f476add8641fe7c91a30ace3343174c1ef695f",
+)
+"""2026-07-17; earlier releases do not return an RDMA device to the node (kubernetes-sigs/dranet #177, PR #180). The
+digest, and the chart's, sha256:8da67a537eca5cddeaf8148497acc24c4a88215e9370f386f0df91fa958c1fc0, are those of its
+promotion (kubernetes/k8s.io #9736, 2026-07-19)."""
 
 GKE_NETWORK_API = "networking.gke.io/v1"
 COMPUTE_CLASS_API = "cloud.google.com/v1"
@@ -94,10 +117,10 @@ EKS = "1.35"
 """Kubernetes of the EKS cluster. Device claims are v1 from 1.34, and AWS' DRANET chart requires 1.35
 (aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03). Standard support lasts longer than that of 1.34."""
 
-EKS_NODE_IMAGE = f"{EKS}.6-20260728"
-"""Release of the EKS images, on GPU and CPU nodes alike. The recommended AL2023 release for 1.35 on 2026-08-04 (a
-public stack that read the SSM parameter, for arm64; a release has one number for all variants); amazon-eks-ami
-v20260728 contains driver 580 and efa 3.1.0. To find the newest: aws ssm get-parameter --name
+EKS_NODE_IMAGE = f"{EKS}.8-20260930"
+"""Release of the EKS images, on GPU and CPU nodes alike; a release has one number for all variants. A public study
+created a GPU node group with it on 2026-10-06, and two other public stacks pin it (read 2026-11-26). The study's nodes
+of the release before, 20260923, have driver 595.91.07 for CUDA 13.2. To find the newest: aws ssm get-parameter --name
 /aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/nvidia/recommended/release_version"""
 
 EKS_ADDONS: Mapping[str, str | None] = {
@@ -128,17 +151,18 @@ The digest is that of two independent public stacks, one with the log of a run (
 
 NVIDIA_PLUGIN = Chart(
     "nvidia-device-plugin",
-    "0.20.0",
+    "0.20.1",
     "https://nvidia.github.io/k8s-device-plugin",
     "nvcr.io/nvidia/k8s-device-plugin",
-    "v0.20.0@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312",
 )
-"""The digest is NVIDIA's (NVIDIA/gpu-operator: bundle/manifests, 504b7f1a, 2026-08-19)."""
+"""NVIDIA/k8s-device-plugin #2057, 2026-09-22; gpu-operator v26.7.1 runs it (a public list of its images, read
+2026-11-26)."""
 
 _EKS_CHARTS = "https://aws.github.io/eks-charts"
 _EKS_IMAGES = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks"
 EFA_PLUGIN = Chart("aws-efa-k8s-device-plugin", "v0.5.30", _EKS_CHARTS, f"{_EKS_IMAGES}/aws-efa-k8s-device-plugin")
-"""The chart's versions begin with v (aws/eks-charts, 5239609, 2026-08-03)."""
+"""The chart's versions begin with v (aws/eks-charts, 5239609, 2026-08-03). A newer chart has v0.5.21-eksbuild.13 of the
+plugin (aws/eks-charts #1366, 2026-09-10); its number was not found."""
 AWS_DRANET = Chart("aws-dranet", "1.0.0", _EKS_CHARTS, f"{_EKS_IMAGES}/dranet")
 
 EFA_NCCL_TESTS_IMAGE = "public.ecr.aws/hpc-cloud/nccl-tests:cuda13.1.2-efa1.50.0-ofiv1.21.1-ncclv2.31.2-1-testsv2.20.0"

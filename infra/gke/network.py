@@ -22,7 +22,7 @@ from infra.catalog.pins import DRANET, GKE_NETWORK_API
 from infra.gke.pod import GVNIC_NETWORK, device_mode, rdma_network
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, Site
 from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
-from infra.kubernetes.resources import helm_release, kubernetes_object
+from infra.kubernetes.resources import helm_release, image_values, kubernetes_object
 
 FLOW_LOGS: gcp.compute.SubnetworkLogConfigArgsDict = {
     "aggregation_interval": "INTERVAL_10_MIN",
@@ -227,5 +227,5 @@ class Dranet(pulumi.ComponentResource):
     def __init__(self, name: str, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:Dranet", name, {}, opts)
         own = ResourceOptions(parent=self)
-        self.release = helm_release(name, DRANET, own)
+        self.release = helm_release(name, DRANET, own, values={"image": image_values(DRANET, None)})
         self.register_outputs({"version": DRANET.version})

@@ -45,7 +45,10 @@ PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168
 SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
 LIBRARIES = {"gke": "libnl, which gIB loads", "eks": "libfabric and aws-ofi-nccl, without which NCCL uses TCP"}
 """What NCCL needs of an image for the fabric of a cloud."""
-WITHOUT = {RAY_IMAGE.partition(":")[0]: ("rdma-ray", "torchrun"), AWS_RAY_TRAIN.partition(":")[0]: ("rdma-ray",)}
+WITHOUT = {
+    "rayproject/ray": ("rdma-ray", "torchrun"),
+    **{image.partition(":")[0]: ("rdma-ray",) for image in (RAY_IMAGE, AWS_RAY_TRAIN)},
+}
 """Commands that images of others lack, whatever the tag, by repository (ray-project/ray: docker/base-deps; AWS' as in
 pins.py). Without torchrun there is no torch."""
 OWN_IMAGE = "build this project's image by `rdma-ray image build --push`, which sets ray.image (docs/images.md)"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.catalog.pins import RAY
+from infra.catalog.pins import RAY, RAY_IMAGE
 from infra.settings.fields import Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text, Texts
 
 BUDGET_ALERTS = (50, 80, 100)
@@ -116,6 +116,7 @@ class CloudRay(Section):
         RAY, title="a Ray release", description="Ray release of head, workers and autoscaler, in quotes."
     )
     image: Text = Field(
+        RAY_IMAGE,
         title="an image",
         description="Container image of head and workers. Its tag names the Ray version, or a digest pins it. gke: "
         "torch built for the GPU, libnl-3-200 and libnl-route-3-200; eks: libfabric and aws-ofi-nccl.",

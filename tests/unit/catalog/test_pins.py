@@ -72,6 +72,13 @@ def test_pin_is_written_in_one_file(literal: str, sources: list[tuple[str, int, 
     assert not again, f"import the pin from {PINS} instead"
 
 
+def test_images_of_one_release_have_one_version() -> None:
+    """gIB's diagnostic image measures the gIB that the installer puts on the nodes."""
+    images = [text for text in _strings(tuple(vars(pins).values())) if "nccl-plugin-gib" in text]
+    versions = {image.rpartition(":")[2] for image in images}
+    assert versions == {pins.GIB}
+
+
 @pytest.mark.parametrize("copy", pins.TOGETHER, ids=lambda copy: f"{copy.file}: {copy.text}")
 def test_manifest_carries_the_pinned_version(copy: pins.Copy) -> None:
     assert re.search(rf"{re.escape(copy.text)}(?![\d.])", (ROOT / copy.file).read_text(encoding="utf-8"))

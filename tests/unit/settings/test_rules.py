@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY
-from infra.settings import CloudSettings, eks, gke, parse, warnings
+from infra.settings import CloudSettings, eks, from_stack_file, gke, parse, warnings
 from infra.settings.cloud import NameLimit
 from infra.settings.load import RULES
 from infra.settings.problems import shown
 from tests.unit.settings.cases import CASES, Case
 from tests.unit.stacks import EKS, GKE, LOCAL, changed, problems_of
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def case_id(case: Case) -> str:
@@ -60,6 +63,12 @@ def test_image_without_torch_is_a_warning(stack: dict[str, Any], image: str, lac
         assert (warning.settings, warning.values) == (("ray.image",), (shown(image),))
         assert f"neither torch nor {lacking}" in warning.says or f"and {lacking}" in warning.says
         assert "rdma-ray image build --push" in warning.fix
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("Pulumi.*ke*.yaml")), ids=lambda file: file.name)
+def test_the_image_of_a_stack_file_has_what_the_benchmark_needs(file: Path) -> None:
+    settings = from_stack_file(file)
+    assert [warning for warning in warnings(settings) if "ray.image" in warning.settings] == []
 
 
 @pytest.mark.parametrize(("nodes", "warned"), [(2, True), (3, False)])

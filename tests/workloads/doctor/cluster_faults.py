@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from infra.catalog.pins import GIB_IMAGE
 from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, change_probe, named, remove, set_condition
 from tests.workloads.doctor.kubernetes_faults import WORKER, event, not_ready, pending
@@ -154,7 +155,7 @@ def old_nccl(state: State) -> None:
     versions = state.probes[1].versions | {"nccl": "2.27.5"}
     for number in (0, 1, 2):
         change_probe(state, number, versions=versions)
-    image = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.0"
+    image = f"{GIB_IMAGE.partition(':')[0]}:v1.1.0"
     for node in ("gpu-1", "gpu-2"):
         spec = named(state, "system pods", f"nccl-rdma-installer-{node}")["spec"]
         spec["initContainers"] = [{"name": "nccl-rdma-installer", "image": image}]

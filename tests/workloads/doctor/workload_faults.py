@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from infra.catalog.pins import RAY_IMAGE
 from infra.kubernetes.time_limit_pod import ENDED
 from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, named, set_condition
@@ -236,7 +237,7 @@ FAULTS = [
         lambda s: s.kubernetes["network policies"].clear(),
     ),
     Fault("images", "pods of Ray", "they run different images", "digest", GKE, other_image),
-    Fault("images", "image rayproject/ray:2.60.0-py311-cu128", "the tag moved", "digest", GKE, moved_tag),
+    Fault("images", f"image {RAY_IMAGE}", "the tag moved", "digest", GKE, moved_tag),
     *(
         Fault("queue", ON_QUEUE, cause, cure, QUEUED, plant)
         for cause, cure, plant in (
