@@ -11,7 +11,6 @@ import yaml
 from pulumi import ResourceHookArgs
 
 from infra.catalog.machines import EKS_CATALOG
-from infra.catalog.pins import EKS
 from infra.eks.node_groups import keep_size_within_limits
 from infra.eks.pod import OBSOLETE
 from infra.eks.ray import ray_args
