@@ -102,7 +102,7 @@ def test_wrong_key_is_refused_at_each_level_of_each_kind() -> None:
 
 
 def sdk_class() -> None:
-    apps.v1.Deployment("a", metadata={"name": "a", "lables": {}}, spec=SPEC)  # type: ignore[typeddict-unknown-key]
+    apps.v1.Deployment("a", metadata={"name": "a", "lables": {}}, spec=SPEC)  # type: ignore[call-overload]
 
 
 def manifest() -> None:

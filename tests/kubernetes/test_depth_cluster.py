@@ -76,7 +76,7 @@ def autoscaled(here: str, most: int, **annotations: str) -> Json:
 
     workers = {"groupName": "gpu", "minReplicas": 0, "maxReplicas": most, "rayStartParams": {}}
     return {
-        "metadata": {"name": "ray", "namespace": here, "annotations": annotations},
+        "metadata": {"name": "ray", "namespace": here, **({"annotations": annotations} if annotations else {})},
         "spec": {
             "rayVersion": RAY,
             "enableInTreeAutoscaling": True,

@@ -91,7 +91,7 @@ def test_nccl_job_waits_for_and_releases_quota(stack: RunningStack, api: Api) ->
     assert workers(api) == []
     until_reserved(api, 0)
     (cause,) = [cause for (check, _), cause in findings(stack).items() if check == "queue"]
-    assert cause == "it is deactivated"
+    assert cause == "it is deactivated: nothing says why, so a user set spec.active"
     activate(True)
     until_ready(api, NODES)
     until_reserved(api, 8 * NODES)

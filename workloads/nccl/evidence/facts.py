@@ -9,7 +9,7 @@ from workloads.results import Part
 
 Transport = Literal["NET", "P2P", "SHM", "NVLS", "COLLNET"]
 WARNINGS_KEPT = 200  # different warnings per log: a broken NIC repeats its warning with another address each time
-SUMS = ("hidden", "lines", "warnings_left_out", "channels_left_out")  # numbers that add up over the ranks
+SUMS = ("hidden", "lines", "torn", "warnings_left_out", "channels_left_out")  # numbers that add up over the ranks
 
 
 class Channel(Part):
@@ -62,7 +62,7 @@ class LogFacts(Part):
         unplaced: Ranks whose lines show no host.
         unseen: Ranks whose process logs its network but not how many NICs it found, as others do.
         hidden: Lines after which a de-duplication (Ray's, syslog's) left out others.
-        damaged: Lines that are torn, and that no other line repeats.
+        damaged: Lines that are torn, and that no other line repeats; `torn` counts those of which another one does.
         mixed: NCCL's notices of nodes or ranks with fewer NICs (2.30 and later).
         algorithm_set: NCCL_ALGO, if NCCL logged it.
     """
@@ -97,6 +97,7 @@ class LogFacts(Part):
     unseen: list[int] = []
     hidden: int = 0
     damaged: list[str] = []
+    torn: int = 0
     mixed: list[str] = []
     algorithm_set: str | None = None
 

@@ -325,6 +325,7 @@ class Reader:
         found = least({process: len(names) for process, names in named.items()})
         found = {host: count for host, count in found.items() if count < len(by_host[host])} | least(self.nics_found)
         every: dict[str, Any] = {name: list(values) for name, values in self.every.items()}
+        damaged = self._really_damaged()
         cut = any(comm.unfinished for comm in comms) or (self.began and not comms)
         return LogFacts(
             **self.first,
@@ -348,7 +349,8 @@ class Reader:
             warnings_left_out=self.warnings_left_out,
             unplaced=sorted({comm.rank for comm in largest if not comm.host}),
             hidden=self.hidden,
-            damaged=self._really_damaged(),
+            damaged=damaged,
+            torn=len(self.torn) - len(damaged),
             unseen=self._unseen(),
             algorithm_set=self.algorithm_set,
         )

@@ -1,4 +1,4 @@
-"""Text of a log, whatever carried it: encodings, JSON lines, CSV, CRI, colors, tags; and the heads of messages. Pure.
+"""Text of a log, whatever carried it: encodings, JSON lines, CSV, CRI, colors; and the heads of messages. Pure.
 
 Carriers: docker's json-file and Fluent Bit (`log`), CloudWatch (`message`, `@message`), Cloud Logging (`textPayload`),
 journald (`MESSAGE`); the CRI's `TIME stdout F line`, where P marks a part of a line
@@ -21,8 +21,6 @@ ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 # One member of a JSON document that is written on several lines.
 _MEMBER = re.compile(rf'^\s*"(?:{_NAMES})"\s*:\s*("(?:[^"\\]|\\.)*")\s*[,}}\]]*\s*$')
 _CRI = re.compile(r"^(?:.{0,200}? )?\d{4}-\d\d-\d\dT\S{8,30} (?:stdout|stderr) (?P<tag>[PF])(?::\S*)? (?P<text>.*)")
-# Tags of Open MPI's --tag-output and --timestamp-output, and of PRRTE, after a time or a pod's name.
-_MPI = re.compile(r"^.{0,200}?\[[^\[\]\s]{0,80}?\d{1,9},[^\[\]\s]{1,80}\] ?<std(?:out|err)> ?: ?")
 # Ray's de-duplication, and that of rsyslog and journald: lines are missing here.
 REPEATED = re.compile(r"\s*\[?\b(?:repeated \d{1,9} ?(?:x\b|times\b)[^\]\n]{0,40}\]?(?:\s*\(Ray deduplicates.*)?)")
 
@@ -57,18 +55,13 @@ _TORN_CHANNEL = re.compile(
 
 
 def decoded(data: bytes) -> str:
-    """Decode UTF-8, UTF-16 and UTF-32, with or without a byte-order mark. Accepts any bytes."""
+    """Decode UTF-8, UTF-16 and UTF-32. Accepts any bytes."""
     if data.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):
         text = data.decode("utf-32", "replace")
     elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = data.decode("utf-16", "replace")
     else:
-        start = data[:4096]
-        even, odd = start[::2].count(0), start[1::2].count(0)
-        if max(even, odd) * 4 > len(start):  # ASCII text has a zero in each second byte
-            text = data.decode("utf-16-le" if odd > even else "utf-16-be", "replace")
-        else:
-            text = data.decode("utf-8-sig", "replace")
+        text = data.decode("utf-8-sig", "replace")  # and UTF-16 without a mark: ASCII with zeros between
     return text.replace("\0", "")
 
 
@@ -95,8 +88,6 @@ def lines(given: Iterable[str]) -> Iterator[str]:
             part = line.rstrip("\n") if cri["tag"] == "P" else ""
             if part:
                 continue
-        if "<std" in line:
-            line = _MPI.sub("", line)
         yield line
     if part:
         yield part

@@ -126,6 +126,8 @@ def _lost(facts: LogFacts) -> Iterator[Finding]:
     if facts.damaged:
         text = f"{len(facts.damaged)} lines are torn, first: {facts.damaged[0][:200]}"
         yield failure("damaged-log", f"{text}; give each rank a file (NCCL_DEBUG_FILE=FOLDER/%h.%p)")
+    elif facts.torn:
+        yield remark("torn-lines", f"{facts.torn} lines of the log are torn, and others show their connections")
     if facts.unplaced:
         text = f"the log shows no host for {len(facts.unplaced)} ranks, first rank {facts.unplaced[0]}"
         yield failure("hosts-unknown", f"{text}: keep NCCL's `host:pid:tid` at the start of its messages")

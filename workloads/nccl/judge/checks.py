@@ -54,6 +54,9 @@ def completeness(found: Measurement) -> Iterator[Finding]:
         if run.damaged:
             text = f"{len(run.damaged)} rows cannot be read, first: {run.damaged[0]}"
             yield failure("damaged", text, Exit.ERROR)
+        elif run.rows and run.ended and run.above is not None and run.largest <= run.above:
+            text = f"the run measured sizes above {format_size(run.above)}, and the output has no row of them"
+            yield failure("damaged", text, Exit.ERROR)
 
 
 def operations(found: Measurement, expected: Expectation) -> Iterator[Finding]:

@@ -70,6 +70,7 @@ class Run:
         unverified: Guarded rows whose data was not checked.
         average: nccl-tests' -a, if the output shows it. The times are those of: 0 rank 0, 1 the ranks' mean, 2 the
             fastest rank, 3 the slowest rank.
+        above: Size in bytes that the largest row exceeds, if the output shows the sweep.
     """
 
     rows: list[MeasuredRow] = field(default_factory=list)
@@ -81,12 +82,18 @@ class Run:
     guarded: int = 0
     unverified: int = 0
     average: int | None = None
+    above: int | None = None
 
     @property
     def ranks(self) -> int | None:
         """Size of the communicator that the rows are about, the first; None if no rank is listed."""
         first = min(self.members, key=lambda member: member.rank, default=None)
         return sum(member.group == first.group for member in self.members) if first else None
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest row in bytes, 0 without rows."""
+        return max((row.size for row in self.rows), default=0)
 
     @property
     def hosts(self) -> list[str]:

@@ -56,7 +56,11 @@ ERROR = re.compile(
     r"|command not found"
 )
 _PROGRAM = re.compile(r"\b([a-z_]+?)_perf(?:_mpi)?\b")
-_START = re.compile(r"#\s*nThread \d+ nGpus \d+ ")
+_START = re.compile(
+    r"#\s*nThread \d+ nGpus \d+ "
+    r"(?:minBytes \d{1,18} maxBytes (?P<max>\d{1,18}) step: (?P<step>\d{1,18})\((?P<by>factor|bytes)\))?"
+)
+_REDUCED = re.compile(r"# Reducing maxBytes to (?P<max>\d{1,18}) due to memory")
 _ANNOUNCED = re.compile(r"#\s*(?:nccl-tests version|Collective test starting)")
 _RANK = re.compile(
     r"#\s+Rank\s+(?P<rank>\d{1,9})(?:\s+Group\s+(?P<group>-?\d{1,9}))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+\d+"
@@ -134,6 +138,7 @@ class _Reader:
     average: int | None = None
     begun: str = ""
     announced: bool = False
+    sweep: re.Match[str] | None = None
     runs: list[Run] = field(default_factory=list)
 
     def line(self, line: str) -> None:
@@ -155,8 +160,12 @@ class _Reader:
             if average := _AVERAGE_OF.search(line, match.end()):
                 self.average = int(average[1])
         self.announced |= _ANNOUNCED.search(line) is not None
-        if _START.search(line):
+        if match := _START.search(line):
             self.begin()
+            self.sweep = match
+            self.run().above = _before(match["max"], match)
+        elif (match := _REDUCED.search(line)) and self.sweep is not None:
+            self.run().above = _before(match["max"], self.sweep)
         elif match := _RANK.search(line):
             member = Member(int(match["rank"]), match["host"], match["gpu"].strip(), int(match["group"] or 0))
             self.run().members.append(member)
@@ -233,6 +242,13 @@ class _Reader:
             run.rows.append(MeasuredRow(self.op, int(match["size"]), match["type"], *columns))
 
 
+def _before(largest: str | None, sweep: re.Match[str]) -> int | None:
+    """Return the size that a sweep's last row exceeds: one step below its largest size."""
+    if largest is None or not (step := int(sweep["step"])):
+        return None
+    return int(largest) // step if sweep["by"] == "factor" else int(largest) - step
+
+
 def _open(names: list[str], rest: str) -> bool:
     """Return whether more parts of a row may follow: what is there are values, fewer than the header has."""
     words = rest.split()
@@ -241,10 +257,10 @@ def _open(names: list[str], rest: str) -> bool:
 
 def _names(text: str) -> list[str]:
     names = text.split()
-    if names.count("busbw") not in (1, 2) or names.count("algbw") != names.count("busbw"):
-        raise WorkloadError(f"the table's header has columns that nccl-tests does not write: {text.strip()[:200]}")
     if "cputime" in names:
         raise WorkloadError("the time column is CPU time (nccl-tests -C): measure without -C")
+    if names.count("busbw") not in (1, 2) or not names.count("time") == names.count("algbw") == names.count("busbw"):
+        raise WorkloadError(f"the table's header has columns that nccl-tests does not write: {text.strip()[:200]}")
     return names
 
 
