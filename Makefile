@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes mutations mutations-judge outdated facts golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes mutations outdated facts golden check format schema lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,9 +58,6 @@ bench-gpu: setup-dev ## compare ConvNeXt training with timm's on this machine, a
 
 changes: setup-infra ## apply the changes that people make to stacks whose nodes run, and write the table of docs/changes.md (5 minutes)
 	@$(VENV) -m rehearsal.changes $(ARGS)
-
-mutations-judge: setup-dev ## weaken the judge's readers and checks, one at a time, and show which tests notice (minutes)
-	@$(VENV) -m tests.workloads.nccl.mutations
 
 mutations: setup-infra ## take out and change every input of STACK, one at a time, and show what notices
 	@$(VENV) -m rehearsal.mutations "$(STACK)"

@@ -1,6 +1,6 @@
 """Mutations of the judge's readers and checks, each of which drops or weakens one, and what catches them.
 
-    python -m tests.workloads.nccl.mutations          # all, minutes; exit code 1 if one is not caught
+    python -m tests.workloads.nccl.mutations          # all; exit code 1 if one is not caught
     python -m tests.workloads.nccl.mutations NUMBER   # one: exit code 0 if it is caught
 
 Each runs in a process of its own, in which the import of its module takes the changed text; it is caught by the first

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.workloads.nccl import mutations
 from tests.workloads.nccl.corpus.cases import CASES, P5, ULTRA, Case
 from tests.workloads.nccl.test_judge import text
 from tests.workloads.nccl.variations import DAMAGES, ENCODINGS, WRAPPERS, Change, Lines
@@ -230,3 +231,8 @@ def test_cases_have_their_verdict_without_variation() -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_variation_changes_the_verdict(part: int) -> None:
     assert list(wrong(VARIATIONS // PARTS, part)) == []
+
+
+def test_every_mutation_of_the_judge_is_caught() -> None:
+    assert len(mutations.MUTATIONS) >= 40
+    assert mutations.main([]) == 0
