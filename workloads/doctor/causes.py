@@ -184,17 +184,17 @@ MOUNTING = (
     ),
     Cause(
         "no-object",
-        r"(?:secret|configmap|references non-existent secret key)\b.*not found|persistentvolumeclaim \S+ not found",
+        r"(?:secret|configmap|persistentvolumeclaim)\b.*not found|references non-existent (?:secret|config) key",
         "a Secret, ConfigMap or claim that it mounts is missing",
         "make up: it creates the objects that the pods name",
-        "kubernetes 1.36.1: pkg/volume/{secret,configmap}",
+        "kubernetes 1.36.1: pkg/volume/{secret,configmap}, read 2026-11-26",
     ),
     Cause(
         "claim-prepare",
         r"NodePrepareResources|FailedPrepareDynamicResources|[Pp]repare dynamic resources",
         "the DRA driver of the node cannot prepare the pod's devices",
         "see `daemons`: the driver's pod on that node (networking-dra-driver, dranet) and its log",
-        "kubernetes 1.36.1: pkg/kubelet/cm/dra/manager.go",
+        "kubernetes 1.36.1: pkg/kubelet/cm/dra/manager.go, pkg/kubelet/events, read 2026-11-26",
     ),
     Cause(
         "sandbox-addresses",

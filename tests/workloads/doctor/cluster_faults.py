@@ -229,6 +229,11 @@ ENDS = (
 )
 MOUNTS = (
     (
+        "Secret, ConfigMap or claim that it mounts is missing",
+        "make up",
+        'MountVolume.SetUp failed for volume "token" : references non-existent secret key: token',
+    ),
+    (
         "sidecar is not in the pod",
         "gke-gcsfuse/volumes",
         "rpc error: code = FailedPrecondition desc = failed to find the sidecar container in Pod spec",

@@ -2,7 +2,7 @@
 
 Carriers: docker's json-file and Fluent Bit (`log`), CloudWatch (`message`, `@message`), Cloud Logging (`textPayload`),
 journald (`MESSAGE`); the CRI's `TIME stdout F line`, where P marks a part of a line
-(kubernetes/design-proposals-archive: node/kubelet-cri-logging.md). PowerShell redirects as UTF-16. Read 2026-11-26.
+(k8s.io/cri-client v0.36.1: pkg/logs/logs.go, read 2026-11-26). PowerShell redirects as UTF-16.
 """
 
 from __future__ import annotations
