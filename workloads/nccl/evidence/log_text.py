@@ -76,11 +76,13 @@ def lines(given: Iterable[str]) -> Iterator[str]:
         if "\r" in line:
             line = line.rstrip("\r\n").replace("\r", " ") + ("\n" if line.endswith("\n") else "")
         if '"' in line:
-            if (texts := _json(line)) is not None:
+            if (texts := _json(line)) is None:
+                line, column = _csv(line, column)
+                texts = _json(line) if line.startswith("{") else None
+            if texts is not None:
                 for text in texts:
                     yield from pieces.take(text)
                 continue
-            line, column = _csv(line, column)
         elif column is None and "," in line and any(name in line.split(",")[:8] for name in FIELDS):
             line, column = _csv(line, column)
         if (" F" in line or " P" in line) and (cri := _CRI.match(line)):
