@@ -32,7 +32,8 @@ MUTATIONS: Sequence[tuple[str, str, str]] = (
     (TEXT, 'if data.startswith((b"\\xff\\xfe\\x00\\x00"', 'if not data.startswith((b"\\xff\\xfe\\x00\\x00"'),
     (TEXT, 'elif data.startswith((b"\\xff\\xfe", b"\\xfe\\xff")):', "elif False:"),
     (TEXT, '"utf-8-sig", "replace"', '"utf-8", "replace"'),
-    (TEXT, "if (texts := _json(line)) is not None:", "if (texts := None) is not None:"),
+    (TEXT, "if (texts := _json(line)) is None:", "if (texts := None) is None:"),
+    (TEXT, '_json(line) if line.startswith("{") else None', "None"),
     (TEXT, 'if text.endswith("\\n"):\n            text, self._held', "if True:\n            text, self._held"),
     (
         TEXT,
@@ -42,7 +43,7 @@ MUTATIONS: Sequence[tuple[str, str, str]] = (
     (TEXT, 'part = line.rstrip("\\n") if cri["tag"] == "P" else ""', 'part = ""'),
     (TEXT, 'if "\\x1b" in line:\n            line = ANSI', "if False:\n            line = ANSI"),
     (TEXT, "if member := _MEMBER.match(line):", "if member := None:"),
-    (TEXT, "    line, column = _csv(line, column)\n        elif", "    pass\n        elif"),
+    (TEXT, "line, column = _csv(line, column)\n                texts", "texts"),
     (TEXT, '    r"|1\\d{9}(?:\\.\\d{1,9})?(?=[A-Za-z])"\n', ""),
     # NCCL's log.
     (LOG, "for number, message in enumerate(messages):", "for number, message in enumerate(messages[:1]):"),
