@@ -2,7 +2,8 @@
 
 The scripts are those of the ConfigMap, with the environment and the mpirun command of the manifest. `ssh` runs its
 command with the folder of the target pod and fails when that pod or its sshd has ended; `getent` resolves the names
-that a test has registered; `mpirun` records its arguments and runs the measurement of the test.
+that a test has registered; `mpirun` records its arguments and runs the measurement of the test. `pod_log` logs what a
+pod writes, and its other processes end with its first, as those of a container do.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from infra.kubernetes.nccl_job import Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import manifests
 from infra.local import processes
 from infra.settings import parse
+from tests.components import pod_log
 from tests.unit.stacks import GKE, changed
 
 DEADLINE_S = 60.0
+# A process that starts while a script is written holds the script open, and then nobody can run it (ETXTBSY).
+WRITE_OR_START = threading.Lock()
 DOMAIN = "lab.ray.svc.cluster.local"
 
 FAKES = {
@@ -64,13 +72,18 @@ def scripts() -> Mapping[str, str]:
 
 @dataclass
 class Lab:
-    """One Job. `measurement` is what mpirun runs: lines of bash. Names resolve once their pods are started."""
+    """One Job. `measurement` is what mpirun runs: lines of bash. Names resolve once their pods are started.
+
+    `merged`: the image's entry point redirects stderr to stdout.
+    """
 
     root: Path
     nodes: int = 2
     measurement: str = 'echo "# Out of bounds values : 0 OK"'
     environment: Mapping[str, str] = field(default_factory=dict)
+    merged: bool = False
     pods: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    logs: dict[int, threading.Thread] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for folder in ("bin", "names", "up", "run", "scripts"):
@@ -84,7 +97,8 @@ class Lab:
     def add(self, program: str, text: str) -> None:
         """Add a program of bash to the PATH of the pods."""
         file = self.root / "bin" / program
-        file.write_text(f"#!/bin/bash\n{text}\n")
+        with WRITE_OR_START:
+            file.write_text(f"#!/bin/bash\n{text}\n")
         file.chmod(0o755)
 
     def host(self, index: int) -> str:
@@ -113,20 +127,25 @@ class Lab:
                 processes.MARK: self.mark(index),
                 **self.environment,
             }
-            with self.log(index).open("wb") as out:
-                self.pods[index] = subprocess.Popen(
+            with WRITE_OR_START:
+                pod = self.pods[index] = subprocess.Popen(
                     ["bash", str(self.root / "scripts" / "pod.sh"), *spec["command"][4:]],
                     env={name: value for name, value in environment.items() if value},
                     stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT if self.merged else subprocess.PIPE,
                     start_new_session=True,
                 )
+            streams = [each for each in (pod.stdout, pod.stderr) if each is not None]
+            self.log(index).touch()
+            self.logs[index] = threading.Thread(target=pod_log.write, args=(self.log(index), *streams), daemon=True)
+            self.logs[index].start()
 
     def mark(self, index: int) -> str:
         return f"{self.root}/{index}/"
 
     def log(self, index: int) -> Path:
+        """Return the file of the container runtime: a collector reads it as it is."""
         return self.root / f"{index}.log"
 
     def wait_for(self, index: int, text: str) -> None:
@@ -145,12 +164,21 @@ class Lab:
             time.sleep(0.1)
 
     def output(self, index: int) -> str:
-        """Return the log of a pod so far."""
-        return self.log(index).read_text()
+        """Return the log of a pod so far, as `kubectl logs` prints it."""
+        return pod_log.printed(self.log(index).read_text())
 
     def code(self, index: int) -> int:
-        """Wait for the end of a pod; return its exit code."""
-        return self.pods[index].wait(DEADLINE_S)
+        """Wait for the end of a pod and of its log; return its exit code."""
+        code = self.pods[index].wait(DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            for process in processes.marked(self.mark(index)):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.logs[index].join(0.1)
+            if not self.logs[index].is_alive():
+                return code
+            assert time.monotonic() < deadline, f"a process of another pod holds the streams of pod {index}"
 
     def terminate(self, index: int) -> None:
         """Terminate a pod as the kubelet does."""
@@ -159,5 +187,4 @@ class Lab:
     def kill(self, index: int) -> None:
         """Kill a pod and all its processes."""
         self.pods[index].kill()
-        self.pods[index].wait()
-        processes.end_marked(self.mark(index))
+        self.code(index)

@@ -1,18 +1,22 @@
 """The pods of an NCCL Job: the real scripts, with processes as pods (`nccl_pods`).
 
-All Jobs run at the same time, since they mostly wait.
+All Jobs run at the same time, since they mostly wait. What nccl-tests, NCCL and mpirun write comes from `nccl_ranks`.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from infra.local import processes
+from tests.components import nccl_ranks
 from tests.components.nccl_pods import Lab, container
 from workloads.cli import main
 
@@ -86,13 +90,32 @@ def worker_terminated(root: Path) -> Lab:
     return lab
 
 
-def with_measurement(lines: str, **environment: str) -> Callable[[Path], Lab]:
+def with_measurement(lines: str, merged: bool = False, **environment: str) -> Callable[[Path], Lab]:
     def job(root: Path) -> Lab:
-        lab = Lab(root, measurement=lines, environment=environment)
+        lab = Lab(root, measurement=lines, environment=environment, merged=merged)
         lab.start(0, 1)
         return lab
 
     return job
+
+
+# NCCL's forms: numbers of algorithms and warnings without a time; names and times; a warning's function.
+VERSIONS = ("2.22.3", "2.28.9", "2.30.7")
+FABRICS = {"healthy": (0, ("gib-good.txt", "gib.log")), "sockets": (5, ("tcp-fallback.txt",))}
+# What an image and a user may change, and with which buffers of nccl-tests it cuts the rows.
+STREAMS: dict[str, tuple[str, Callable[..., Callable[[Path], Lab]]]] = {
+    "two streams": ("none", with_measurement),
+    "one stream": ("none", partial(with_measurement, merged=True)),
+    "one file": ("line", partial(with_measurement, NCCL_DEBUG_FILE="")),
+}
+
+
+def real(version: str, fabric: str, streams: str) -> Callable[[Path], Lab]:
+    """Return a Job that measures a fabric, with an output as it is written with NCCL_DEBUG=INFO."""
+    buffers, job = STREAMS[streams]
+    files = " ".join(f"'{CORPUS / name}'" for name in FABRICS[fabric][1])
+    command = f"exec '{sys.executable}' -I -S '{nccl_ranks.__file__}'"
+    return job(f'{command} {version} {buffers} "$LAB/mpirun" {files}')
 
 
 JOBS: dict[str, Callable[[Path], Lab]] = {
@@ -119,6 +142,7 @@ JOBS: dict[str, Callable[[Path], Lab]] = {
         'echo "# Out of bounds values : 0 OK"', RDMA_RAY_SSHD="lab-sshd & sleep 0.2"
     ),
     "no service": with_measurement("true", RDMA_RAY_SERVICE=""),
+    **{" ".join(names): real(*names) for names in itertools.product(VERSIONS, FABRICS, STREAMS)},
 }
 
 
@@ -222,9 +246,34 @@ def test_pod_that_joined_is_not_reported_as_missing(jobs: Jobs) -> None:
 @pytest.mark.parametrize(("job", "ends", "verdict"), [("good", 0, 0), ("slow", 0, 2), ("wrong", 1, 3)])
 def test_judge_reads_the_log_of_pod_0(jobs: Jobs, job: str, ends: int, verdict: int) -> None:
     assert jobs.codes(job)[0] == ends
-    log = str(jobs[job].log(0))
-    arguments = ["--machine", "a3-ultragpu-8g", "--nodes", "2", "--op", "all_gather", "--results", log, "--log", log]
-    assert main(["bench", "judge", *arguments]) == verdict
+    assert judged(jobs[job].log(0)) == verdict
+
+
+def judged(log: Path) -> int:
+    """Return the exit code of the judge's command that `bench job` prints."""
+    arguments = ["--machine", "a3-ultragpu-8g", "--nodes", "2", "--op", "all_gather"]
+    return main(["bench", "judge", *arguments, "--results", str(log), "--log", str(log)])
+
+
+@pytest.mark.parametrize("streams", STREAMS)
+@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_judge_reads_what_nccl_writes_between_and_within_rows(
+    jobs: Jobs, version: str, fabric: str, streams: str, tmp_path: Path
+) -> None:
+    job = f"{version} {fabric} {streams}"
+    assert jobs.codes(job) == [0, 0], jobs[job].output(0)
+    output = jobs[job].output(0)
+    assert output.count(" Bytes -> Algo ") == 16 * nccl_ranks.RUNS
+    assert output.count(" NCCL WARN ") == 16
+    starts = re.findall(r"^ +\d+ +\d+ +float .*", output, re.MULTILINE)
+    cut = sum(len(line.split()) != 13 for line in starts)
+    assert len(starts) == 8
+    # In the Job's own streams no row is cut, so anyone can read them; where two programs write one, it is chance.
+    assert cut in {"two streams": (0,), "one stream": range(1, 9), "one file": (8,)}[streams]
+    (tmp_path / "log").write_text(output)
+    assert judged(tmp_path / "log") == FABRICS[fabric][0]
+    assert judged(jobs[job].log(0)) == FABRICS[fabric][0]
 
 
 def test_mpirun_is_terminated_with_its_pod(jobs: Jobs) -> None:
