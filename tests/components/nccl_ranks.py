@@ -108,8 +108,9 @@ def processes(lines: list[str], version: tuple[int, ...]) -> list[Process]:
     for line in lines:
         if (message := _INFO.fullmatch(line)) is None or " Bytes -> Algo " in message["text"]:
             continue
-        new = Process(len(found), message["host"], *map(int, message.group("pid", "tid", "device")), [], [])
-        process = found.setdefault(message.group("host", "pid"), new)
+        pid, tid, device = (int(message[name]) for name in ("pid", "tid", "device"))
+        new = Process(len(found), message["host"], pid, tid, device, [], [])
+        process = found.setdefault((message["host"], message["pid"]), new)
         text = re.sub(r"NCCL version [\d.]+", f"NCCL version {'.'.join(map(str, version))}", message["text"])
         if version >= (2, 30) and text.endswith("Init START"):
             text = f"[Rank {process.rank}] {text}"

@@ -45,6 +45,7 @@ MUTATIONS: Sequence[tuple[str, str, str]] = (
     (TEXT, "if member := _MEMBER.match(line):", "if member := None:"),
     (TEXT, "line, column = _csv(line, column)\n                texts", "texts"),
     (TEXT, '    r"|1\\d{9}(?:\\.\\d{1,9})?(?=[A-Za-z])"\n', ""),
+    (TEXT, "(?:\\(\\w{1,120}\\) )?", ""),
     # NCCL's log.
     (LOG, "for number, message in enumerate(messages):", "for number, message in enumerate(messages[:1]):"),
     (LOG, "if self.whole:  # GDRDMA", "if True:  # GDRDMA"),

@@ -40,9 +40,13 @@ ONE_LINE_DECIDES = (
     "a connection over sockets",
     "a line torn behind",
     "a row without its second block",
+    "the largest row is lost",
     "wrong data without its sum",
     "a sum that failed without a number",
     "a bandwidth of another unit",
+    # Without the second run, the first is right.
+    "the algorithm of another run",
+    "the log's algorithm of two runs",
 )
 _WRITER = re.compile(r"([\w.-]+):(\d+):\d+ \[\d+\] NCCL ")
 
@@ -150,9 +154,13 @@ def derived() -> Iterator[Base]:
     parts = re.sub(r"^( +\d+ +\d+ +float +sum +-1)(.{33})", rf"\1{line}\2{line}", good, flags=re.MULTILINE)
     assert parts.count(line) > 6
     yield base("rows that lines of NCCL cut", 0, "", parts, efa)
+    warning = writer.removesuffix("NCCL INFO ") + "transport/net_ib/common.cc:179 (ncclIbAsyncThreadMain) NCCL WARN x\n"
+    warned = re.sub(r"^( +\d+ +\d+ +float +sum +-1)", rf"\1[2026-11-26 08:07:50] {warning}", good, flags=re.MULTILINE)
+    yield base("rows that warnings of NCCL 2.30 cut", 0, "", warned, efa)
     footer = next(line for line in good.splitlines() if "Out of bounds" in line)
     yield base("a row without its line end", 0, "", good.replace(f"{rows[-1]}\n", rows[-1]), efa)
     yield base("a cut row that is never completed", 1, "damaged", good.replace(rows[-1], rows[-1][:60]), efa)
+    yield base("the largest row is lost", 1, "damaged", good.replace(f"{rows[-1]}\n", ""), efa)
     first_block = re.match(r"(?:\s*\S+){9}", rows[-1])
     assert first_block is not None
     yield base("a row without its second block", 1, "damaged", good.replace(rows[-1], first_block[0]), efa)

@@ -31,7 +31,7 @@ _STAMP = (
 )
 HEAD = re.compile(
     rf"(?:(?<!\d)(?:{_STAMP})|(?<![\w.-]))(?P<host>-?\w[\w.-]{{0,254}}):(?P<pid>\d{{1,9}}):(?P<tid>\d{{1,9}})"
-    r"(?: \[-?\d{1,6}\])? (?:[^\s:]{1,120}:\d{1,6} )?NCCL (?P<level>INFO|WARN)(?: |$)",
+    r"(?: \[-?\d{1,6}\])? (?:[^\s:]{1,120}:\d{1,6} (?:\(\w{1,120}\) )?)?NCCL (?P<level>INFO|WARN)(?: |$)",
     re.ASCII,
 )
 # The common case, of which nothing is glued to the host: for speed only.
