@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes mutations outdated facts golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes mutations outdated facts golden check format schema docs lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ format: setup-dev ## format, and fix what the linter can fix
 
 schema: setup-dev ## generate Pulumi.yaml's config section and the editors' JSON Schema from the settings
 	@$(VENV) -m infra.settings.schema
+
+docs: setup-dev ## write docs/settings.md and docs/messages.md from the settings, the rules and the checks of doctor
+	@$(VENV) -m tests.unit.pages
 
 setup: ## install the Python environment and the engine that `make up` needs
 	@$(PYTHON) tools/setup.py run

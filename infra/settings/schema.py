@@ -28,15 +28,24 @@ BEGIN = "# Generated from infra/settings: python -m infra.settings.schema"
 
 def described(path: str) -> str:
     """Return a setting's description with its defaults by target."""
+    return f"{description(path)} Default: {defaults(path)}."
+
+
+def description(path: str) -> str:
+    """Return what a setting means."""
+    return next(filter(None, (one.info.description for one in SETTINGS[path].values())))
+
+
+def defaults(path: str) -> str:
+    """Return the defaults of a setting, by target where they differ."""
     settings = SETTINGS[path]
     words: dict[str, list[str]] = {}
     for target, setting in settings.items():
         word = "none, it must be set" if setting.required else shown(setting.info.default).strip("()")
         words.setdefault(setting.derived.words if setting.derived else word, []).append(target)
-    defaults = "; ".join(f"{', '.join(targets)}: {word}" for word, targets in words.items())
     if len(words) == 1 and len(settings) in (1, len(MODELS)):
-        defaults = next(iter(words))
-    return f"{next(filter(None, (one.info.description for one in settings.values())))} Default: {defaults}."
+        return next(iter(words))
+    return "; ".join(f"{', '.join(targets)}: {word}" for word, targets in words.items())
 
 
 def project_config() -> str:

@@ -1,4 +1,4 @@
-"""GitHub's workflows: who holds which token, and which code of others runs."""
+"""GitHub's workflows and the hooks of commits: who holds which token, whose code runs, and what is checked."""
 
 from __future__ import annotations
 
@@ -68,10 +68,27 @@ def test_no_script_contains_text_of_an_event(step: dict[str, Any]) -> None:
 
 def test_names_from_others_reach_no_script() -> None:
     """A branch's name may be $(anything): variables of a script are numbers, commits and settings of the repository."""
-    safe = re.compile(r"(github\.(token|event\.pull_request\.(number|base\.sha))|vars\.\w+|secrets\.\w+)")
+    safe = re.compile(r"(github\.(token|event\.pull_request\.(number|base\.sha))|(vars|secrets|matrix)\.\w+)")
     used = [one for step in STEPS for one in re.findall(r"\$\{\{\s*(.*?)\s*\}\}", str(step.get("env", {})))]
     assert used
     assert [one for one in used if not safe.fullmatch(one)] == []
+
+
+def test_a_pull_request_runs_make_check_and_make_test() -> None:
+    job: dict[str, Any] = JOBS["test make"]
+    assert job["steps"][-1] == {"run": 'make "$TARGET"', "env": {"TARGET": "${{ matrix.target }}"}}
+    assert job["strategy"]["matrix"] == {"target": ["check", "test"]}
+
+
+def test_hooks_run_what_make_check_runs_but_for_mypy() -> None:
+    """They have no versions of their own: each is a program of `.venv`."""
+    recipe = (ROOT / "Makefile").read_text().partition("\ncheck:")[2].partition("\n\n")[0]
+    commands = [line.removeprefix("\t@$(VENV) ") for line in recipe.splitlines() if line.startswith("\t")]
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert local["repo"] == "local"
+    assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in local["hooks"])
+    hooks = [hook["entry"].removeprefix(".venv/bin/python ") for hook in local["hooks"]]
+    assert [*hooks, "-m mypy"] == commands
 
 
 class PullRequest:
