@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.settings import parse, warnings
 from infra.settings.load import RULES, SETTINGS, WARNINGS
 from infra.settings.problems import Found
 from tests.unit import pages
@@ -36,7 +37,5 @@ def test_every_rule_has_a_message() -> None:
     """Those that refuse have a case (settings/test_rules.py); a rule that warns needs an entry of `WARNED`."""
     about = {problem.settings for case in CASES for problem in problems_of(changed(case.stack, case.bad))}
     assert {rule.settings for rules in RULES.values() for rule in rules} <= about
-    warned = {
-        problem.settings for change in pages.WARNED for problem in pages.warnings(pages.parse(changed(GKE, change)))
-    }
+    warned = {problem.settings for change in pages.WARNED for problem in warnings(parse(changed(GKE, change)))}
     assert warned == {rule.settings for rules in WARNINGS.values() for rule in rules}
