@@ -71,6 +71,8 @@ MUTATIONS: Sequence[tuple[str, str, str]] = (
     (TABLE, "if columns is None or not self.headed:", "if columns is None:"),
     (TABLE, "if columns is None or not self.headed:", "if False:"),
     (TABLE, 'not names.count("time") == names.count("algbw") == names.count("busbw")', "False"),
+    (TABLE, "elif whole and _CUT_ROW.match(line)", "elif False"),
+    (TABLE, "(?:.{0,200}(?:[\\])>:]|\\dZ) ?)?", ""),
     (TABLE, "if reader.announced:", "if False:"),
     (TABLE, "len(values) == width - block and _BLANK.search(rest)", "len(values) == width - block"),
     (TABLE, '    r"|watchdog got stuck|[Hh]eartbeat monitor timed out"\n', ""),

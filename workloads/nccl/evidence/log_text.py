@@ -67,7 +67,21 @@ def decoded(data: bytes) -> str:
 
 def lines(given: Iterable[str]) -> Iterator[str]:
     """Yield the lines that a program wrote, each with its line end if it has one, without what carried them."""
-    part, column = "", None
+    part = ""
+    for line in _entries(given):
+        if (" F" in line or " P" in line) and (cri := _CRI.match(line)):
+            line = part + cri["text"] + "\n"
+            part = line.rstrip("\n") if cri["tag"] == "P" else ""
+            if part:
+                continue
+        yield line
+    if part:
+        yield part
+
+
+def _entries(given: Iterable[str]) -> Iterator[str]:
+    """Yield the lines, or the messages of entries in JSON and CSV, which may be records of the CRI."""
+    column = None
     pieces = Pieces()
     for line in given:
         line = line[:LONGEST]
@@ -85,14 +99,7 @@ def lines(given: Iterable[str]) -> Iterator[str]:
                 continue
         elif column is None and "," in line and any(name in line.split(",")[:8] for name in FIELDS):
             line, column = _csv(line, column)
-        if (" F" in line or " P" in line) and (cri := _CRI.match(line)):
-            line = part + cri["text"] + "\n"
-            part = line.rstrip("\n") if cri["tag"] == "P" else ""
-            if part:
-                continue
         yield line
-    if part:
-        yield part
     yield from pieces.rest()
 
 

@@ -68,7 +68,7 @@ _RANK = re.compile(
 )
 _HEADER = re.compile(r"^(?=.*\bbusbw\b).*?#\s+(?P<names>(?:size|bytes)\s+(?:count|N)\s+type\s.*)")
 _ROW = re.compile(rf"(?<![\w.:/-])(?P<size>\d{{1,18}})\s+(?P<count>\d{{1,18}})\s+(?P<type>{TYPES})\b(?P<rest>.*)")
-_CUT_ROW = re.compile(r"^\s{2,}\d+(?:\s+\d+)?\s*$")
+_CUT_ROW = re.compile(r"^(?:.{0,200}(?:[\])>:]|\dZ) ?)?\s{2,}\d+(?:\s+\d+)?\s*$")  # after a launcher's prefix or a time
 _BLANK = re.compile(r"\s{24}")  # the first block of a row that was measured in place only
 _VALUE = re.compile(r"[-+]?\d[\d.]*(?:e[-+]?\d+)?|N/A|none|nan|inf", re.ASCII)
 _PREFIX = re.compile(r"(?<=[\d\sA])[\[(<][^\[(<\])>]{0,100}[\])>]:? ?$")  # of the message behind a part of a row
