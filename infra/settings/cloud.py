@@ -147,7 +147,7 @@ class CloudSettings(ServiceRules, Section):
             says = f"{path} contains .., a double slash or a colon; Kubernetes rejects it."
             yield Found(says, "write the plain path")
         elif clean in ("/", "/home", "/home/ray") or SYSTEM_FOLDERS.match(clean):
-            says = f"The bucket would cover {clean} of the image, and with it files that Ray, CUDA or NCCL need."
+            says = f"A volume mounted at {clean} hides the image's own files there, which Ray, CUDA or NCCL need."
             yield Found(says, "choose a folder of its own, such as /bucket or /mnt/bucket")
 
     @rule("network.baseRange", source="RFC 1918 and RFC 6598")
