@@ -2,11 +2,12 @@
 
 Replaces the simulation of the scheduler in the cluster autoscaler, for nodes that do not exist yet
 (kubernetes/autoscaler: cluster-autoscaler/simulator, 1.35). It ignores affinity between pods, topology spread, volumes
-and resource claims, and refuses node affinity; the real scheduler alone places pods.
+and resource claims; the real scheduler alone places pods.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,17 +40,52 @@ class CandidateNode:
             if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerated(taint, spec.get("tolerations")):
                 return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
         affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-        if "requiredDuringSchedulingIgnoredDuringExecution" in affinity:
-            raise NotImplementedError(f"{name_of(pod)}: node affinity, which no pod of our stacks requires")
-        if any(self.labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+        selected = all(self.labels.get(key) == value for key, value in (spec.get("nodeSelector") or {}).items())
+        if not selected or (required is not None and not self.is_required_by(required.get("nodeSelectorTerms") or [])):
             return "node(s) didn't match Pod's node affinity/selector"
         lacking = [name for name, wanted in requests(spec).items() if wanted > self.free.get(name, 0)]
         return f"Insufficient {lacking[0]}" if lacking else None
+
+    def is_required_by(self, terms: list[Json]) -> bool:
+        """Return whether the node matches one of the terms of a required node affinity.
+
+        A term without requirements matches no node (k8s.io/component-helpers v0.36.1:
+        scheduling/corev1/nodeaffinity/nodeaffinity.go, read 2026-11-26).
+        """
+
+        def matches(term: Json) -> bool:
+            on_labels = [(self.labels, each) for each in term.get("matchExpressions") or []]
+            on_name = [({"metadata.name": self.name}, each) for each in term.get("matchFields") or []]
+            found = [meets(values, each) for values, each in (*on_labels, *on_name)]
+            return bool(found) and all(found)
+
+        return any(map(matches, terms))
 
     def take(self, pod: Json) -> None:
         """Subtract a pod's requests."""
         self.free = added(self.free, {name: -wanted for name, wanted in requests(pod.get("spec") or {}).items()})
         self.pods.append(name_of(pod))
+
+
+def meets(values: Mapping[str, str], requirement: Json) -> bool:
+    """Return whether labels or fields meet a requirement of a node selector (k8s.io/apimachinery: pkg/labels)."""
+    found, wanted = values.get(requirement["key"]), requirement.get("values") or []
+    match requirement["operator"]:
+        case "In":
+            return found in wanted
+        case "NotIn":
+            return found not in wanted
+        case "Exists":
+            return found is not None
+        case "DoesNotExist":
+            return found is None
+        case "Gt" | "Lt" as operator:
+            if found is None or not re.fullmatch(r"[+-]?\d+", found):
+                return False
+            return int(found) > int(wanted[0]) if operator == "Gt" else int(found) < int(wanted[0])
+        case operator:
+            raise ValueError(f"{operator} is no operator of a node selector")
 
 
 def place_of(node: Json, pool: str, pods: Iterable[Json]) -> CandidateNode:

@@ -61,6 +61,9 @@ def test_tolerations_cover_taints_by_key_value_and_effect() -> None:
     assert not tolerated(taint, None)
 
 
+IS_N = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+
+
 def test_candidate_node_counts_its_pods() -> None:
     body = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "2"}}}
     its = {"spec": {"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": "3"}}}]}}
@@ -68,9 +71,31 @@ def test_candidate_node_counts_its_pods() -> None:
     place = place_of(body, "pool", [its, over])
     assert place.free == {"cpu": 1, "pods": 1}
     assert place.why_not(its) == "Insufficient cpu"
-    affinity: dict[str, Any] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
-    with pytest.raises(NotImplementedError, match="node affinity"):
-        place.why_not({"spec": {"affinity": affinity}})
+
+
+@pytest.mark.parametrize(
+    ("terms", "fits"),
+    [
+        ([], False),
+        ([{}], False),
+        ([{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["h200", "b200"]}]}], True),
+        ([{"matchExpressions": [{"key": "gpu", "operator": "NotIn", "values": ["h200"]}]}], False),
+        ([{"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]}], True),
+        ([{"matchExpressions": [{"key": "gpu", "operator": "Exists"}, {"key": "zone", "operator": "Exists"}]}], False),
+        ([{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, {"matchFields": [IS_N]}], True),
+        ([{"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}], False),
+        ([{"matchExpressions": [{"key": "nics", "operator": "Gt", "values": ["7"]}]}], True),
+        ([{"matchExpressions": [{"key": "nics", "operator": "Lt", "values": ["8"]}]}], False),
+        ([{"matchExpressions": [{"key": "gpu", "operator": "Gt", "values": ["7"]}]}], False),
+        ([{"matchFields": [{**IS_N, "values": ["other"]}]}], False),
+    ],
+)
+def test_required_node_affinity(terms: list[dict[str, Any]], fits: bool) -> None:
+    metadata = {"name": "n", "labels": {"gpu": "h200", "nics": "8"}}
+    place = place_of({"metadata": metadata, "status": {"allocatable": {"pods": "1"}}}, "pool", [])
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    why = place.why_not({"spec": {"affinity": affinity}})
+    assert why == (None if fits else "node(s) didn't match Pod's node affinity/selector")
 
 
 def test_gke_pool_has_labels_taints_sizes_and_networks(tmp_path: Path) -> None:
