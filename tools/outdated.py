@@ -115,8 +115,7 @@ def table(rows: Sequence[Row]) -> str:
 def _requirements(root: Path) -> Iterator[Pin]:
     """Requirements of pyproject.toml; the version of one without is the lock's."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    lock = dict(re.findall(r"^([\w.-]+)==(\S+)", (root / "requirements-dev.txt").read_text(), re.MULTILINE))
-    lock = {name.lower(): version for name, version in lock.items()}
+    lock = dict(re.findall(r"^([\w.-]+)==(\S+)", (root / "requirements-dev.txt").read_text().lower(), re.MULTILINE))
     for line in itertools.chain(project["dependencies"], *project["optional-dependencies"].values()):
         if found := re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(?:==(\S+))?", line):
             yield Pin(found[1], found[2] or lock[found[1].lower()], "PyPI", "pyproject.toml")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from infra.catalog import pins
+from tests.unit.catalog.test_pins import literals
 from tools import outdated
 from tools.outdated import ROOT, Pin, Row, find, newest, table
 
@@ -140,9 +140,6 @@ def constants() -> Iterator[tuple[str, str]]:
 
 def catalog() -> Iterator[tuple[str, str]]:
     """Versions and images of the catalog, with what its f-strings contain."""
-    for name, value in vars(pins).items():
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
-        for part in parts if name.isupper() and name != "TOGETHER" else ():
-            text = part if isinstance(part, str) else ""
-            if VERSION.search(text) or IMAGE.fullmatch(text.partition("@")[0]):
-                yield f"pins.{name}", text
+    for text in literals():
+        if VERSION.search(text) or IMAGE.fullmatch(text.partition("@")[0]):
+            yield outdated.CATALOG, text
