@@ -29,7 +29,7 @@ from tests.components import pod_log
 from tests.unit.stacks import GKE, changed
 
 DEADLINE_S = 60.0
-# A process that starts while a script is written holds the script open, and then nobody can run it (ETXTBSY).
+# A child that is forked while a script is open for writing inherits the descriptor: to run the script fails (ETXTBSY).
 WRITE_OR_START = threading.Lock()
 DOMAIN = "lab.ray.svc.cluster.local"
 
