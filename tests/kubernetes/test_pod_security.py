@@ -91,7 +91,7 @@ class Rules:
             self._create(namespace, "older", {"securityContext": {"privileged": True}})
         for body in (*self.objects, {"apiVersion": "v1", "kind": "Namespace"} | level):
             self.api.apply(body, force=True)
-        self.api.until("the rules of the namespace", self._in_force, WITHIN_S)
+        self.api.until("the rules of the namespace", partial(self._privileged_is, "refused"), WITHIN_S)
         for namespace in (RAY, LEVEL):
             self._create(namespace, "fitting", {})
 
@@ -100,21 +100,22 @@ class Rules:
         made["metadata"] |= {"name": called, "namespace": namespace}
         self._made.append(self.api.create(made))
 
-    def _in_force(self) -> bool:
-        """A policy takes effect after a second."""
+    def _privileged_is(self, expected: Answer) -> bool:
+        """A policy takes effect, and ends, a second after the call."""
         privileged = pod([{"name": "main", "image": IMAGE, "securityContext": {"privileged": True}}])
-        if self.answer(RAY, privileged) == "refused":
+        if (answer := self.answer(RAY, privileged)) == expected:
             return True
-        raise NotYet("a privileged pod is admitted")
+        raise NotYet(f"a privileged pod is {answer}")
 
     def close(self) -> None:
-        """Delete the rules and the pods."""
+        """Delete the pods and the rules, and wait until no rule applies: the next stack's `older` is privileged."""
         for body in self._made:
             self.api.delete("v1", "Pod", name(body), body["metadata"]["namespace"])
         for body in self.objects:
             if body["kind"] in ADMISSION:
                 self.api.delete(body["apiVersion"], body["kind"], name(body))
         self.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RAY}}, force=True)
+        self.api.until("the end of the rules", partial(self._privileged_is, "admitted"), WITHIN_S)
 
     def answer(self, namespace: str, asked: Json) -> Answer:
         """Return what the rules of a namespace say to a pod. Ephemeral containers join the pod `fitting`."""
