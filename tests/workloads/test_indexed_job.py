@@ -164,6 +164,16 @@ def test_restarted_head_is_another_generation(make_job: MakeJob, root: Path) -> 
     assert new_head.generation == late_worker.generation != head.generation
 
 
+def test_worker_of_a_drained_head_says_that_the_head_was_lost(make_job: MakeJob, root: Path) -> None:
+    """The head of a drained node gets SIGTERM: only that pod was asked to end."""
+    job = make_job("drained", 2, LONG)
+    head, worker = job.start(0), job.start(1)
+    until((root / "result").exists, "the entry point runs")
+    head.process.send_signal(signal.SIGTERM)
+    ended([head, worker], exits.STOPPED, exits.PEER_LOST)
+    assert "the head ended: this pod was asked to end" in worker.output
+
+
 @pytest.mark.parametrize("stale", [None, '{"job": "earlier", "address": "127.0.0.9:1"}', "half a fi"])
 def test_pod_without_a_head_prints_where_it_looked(make_job: MakeJob, root: Path, stale: str | None) -> None:
     job = make_job("alone", 2, COUNT, 0, folder=root if stale else None)

@@ -19,3 +19,9 @@ WRONG_TOKEN = 77
 """Head and worker have different tokens."""
 STOPPED = 143
 """This pod was asked to end (SIGTERM)."""
+
+
+def of_peer(code: int) -> int:
+    """Return the exit code of this pod after another one ended with `code`: a peer that was asked to end is lost to the
+    others, and STOPPED would say that this pod was asked."""
+    return PEER_LOST if code == STOPPED else code

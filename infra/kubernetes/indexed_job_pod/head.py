@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .exits import PEER_LOST, RAY_FAILED, STOPPED, TOO_FEW_NODES
+from .exits import PEER_LOST, RAY_FAILED, TOO_FEW_NODES, of_peer
 from .nodes import NODES_ALIVE_S
 from .part import ANSWER_S, BROKEN, GRACE_S, Link, Message, OverError, Part
 from .pod import Pod
@@ -161,8 +161,7 @@ class Head(Part):
                 if said["kind"] == "exit":
                     member.exit.set_result(int(said["code"]))
                 elif said["kind"] == "failed":
-                    code = int(said["code"])
-                    self.end(PEER_LOST if code == STOPPED else code, f"pod {index}: {said['why']}")
+                    self.end(of_peer(int(said["code"])), f"pod {index}: {said['why']}")
         except BROKEN as error:
             if member is not None:
                 self.end(PEER_LOST, f"pod {index} was lost ({error or 'silent'}); generation {self.generation} is over")

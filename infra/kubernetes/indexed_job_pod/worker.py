@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 
-from .exits import HEAD_NOT_FOUND, PEER_LOST, WRONG_TOKEN
+from .exits import HEAD_NOT_FOUND, PEER_LOST, WRONG_TOKEN, of_peer
 from .part import ANSWER_S, BROKEN, Link, OverError, Part
 from .pod import Pod
 
@@ -44,7 +44,7 @@ class Worker(Part):
                 why = f"the head of generation {generation} was lost ({error or 'silent'})"
                 raise OverError(PEER_LOST, why) from None
             if said["kind"] == "end":
-                raise OverError(int(said["code"]), f"the head ended: {said['why']}")
+                raise OverError(of_peer(int(said["code"])), f"the head ended: {said['why']}")
             if said["kind"] == "go" and pod.everywhere:
                 self.background(self._work(link, generation, head))
 
@@ -113,7 +113,7 @@ class Worker(Part):
             link.send("join", index=pod.index, node=self.node, nonce=own, proof=proof)
             said = await link.receive(ANSWER_S)
             if said["kind"] == "end":
-                raise OverError(int(said["code"]), str(said["why"]))
+                raise OverError(of_peer(int(said["code"])), str(said["why"]))
             if said["kind"] == "refused" or not hmac.compare_digest(pod.proof("head", *bound), str(said["proof"])):
                 raise OverError(WRONG_TOKEN, f"wrong token: the head at {host}:{port} has another one than this pod")
         except BaseException:
