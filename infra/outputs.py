@@ -15,8 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from infra.catalog.baselines import BASELINES, MARGIN, Baseline
 from infra.catalog.machines import CATALOG
-from infra.kubernetes.pods import CLIENT_PORT, DASHBOARD_PORT, NAMESPACE, SERVE_PORT
-from infra.kubernetes.queue_objects import LOCAL_QUEUE
+from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, LOCAL_QUEUE, NAMESPACE, SERVE_PORT
 
 if TYPE_CHECKING:
     from pulumi import Output

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from infra.addresses import Range
 from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG, Machine
 from infra.eks import pod as eks
-from infra.eks.ray import ray_args as on_eks
+from infra.eks.workload import ray_args as on_eks
 from infra.fabric import SOCKET, Fabric, GpuPod
 from infra.gke import pod as gke
-from infra.gke.ray import ray_args as on_gke
+from infra.gke.workload import ray_args as on_gke
 from infra.kubernetes.pods import RayArgs
 from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings, Settings
 from infra.settings.eks import addresses as eks_addresses

@@ -241,12 +241,22 @@ class Drill:
         name, text, new = edit.line
         place = workspace.folder.with_name(f"{workspace.folder.name} project")
         shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(ROOT, place, ignore=shutil.ignore_patterns(".*", "tests", "results", "docs", "__pycache__"))
+        copy_program(place)
         source = (place / name).read_text()
         if source.count(text) != 1:
             raise ValueError(f"{name} does not have {text} once")
         (place / name).write_text(source.replace(text, new))
         return place
+
+
+def copy_program(place: Path) -> None:
+    """Copy this project without its tests, documentation and results to a new folder."""
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        top = {"tests", "results", "docs"} if Path(folder) == ROOT else set()  # a package may have such a name
+        return {name for name in names if name.startswith(".") or name == "__pycache__" or name in top}
+
+    shutil.copytree(ROOT, place, ignore=left_out)
 
 
 def _stack_file(engine: Engine) -> Path:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -20,22 +19,11 @@ import psutil
 from infra.local.folder import ClusterFolder
 from infra.local.processes import MARK as NODE_MARK
 from infra.outputs import Outputs
+from rehearsal.changes import copy_program
 
 PROJECT = Path(__file__).resolve().parents[1]
 # Every process of a test inherits it, whatever its process group.
 MARK = "RDMA_RAY_TEST"
-_NOT_COPIED = (
-    ".git",
-    ".venv",
-    ".tools",
-    ".pulumi",
-    ".rehearsal",
-    "results",
-    "__pycache__",
-    ".*_cache",
-    ".hypothesis",
-    "tests",
-)
 
 
 class Clone:
@@ -43,7 +31,7 @@ class Clone:
 
     def __init__(self, parent: Path) -> None:
         self.path = parent / "a clone"
-        shutil.copytree(PROJECT, self.path, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        copy_program(self.path)
         (self.path / ".venv").symlink_to(PROJECT / ".venv")
         self.mark = str(self.path)
         self.said = ""

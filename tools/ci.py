@@ -22,7 +22,7 @@ from tools.go_build import cache
 from tools.kubernetes import builds, containers
 from tools.kubernetes.containers import Missing
 from tools.process import INTERRUPTED, Child, note_signals, wait_for
-from tools.slurm import site
+from tools.slurm import programs
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
@@ -146,7 +146,7 @@ class Run:
 
 def install_packages(run: Run) -> None:
     """Install the Debian packages that real pods and Slurm need, where this is root on Debian or Ubuntu."""
-    for tier, needs in ((PODS, containers), (SLURM, site)):
+    for tier, needs in ((PODS, containers), (SLURM, programs)):
         try:
             needs.found()
         except Missing:

@@ -31,11 +31,11 @@ from infra.settings import CloudSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, settle
-from workloads.client.view import Terminal, table_of
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result
 from workloads.nccl.units import format_size
-from workloads.results import write_file
+from workloads.results.files import write_file
+from workloads.terminal.console import Terminal, table_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PULUMI = str(ROOT / "bin" / "pulumi")

@@ -1,10 +1,10 @@
-"""Check import cycles, imports between top folders and file sizes; with `--report`, exit with 0."""
+"""Check imports, module names and file sizes against docs/design.md; with `--report`, exit with 0."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
 from itertools import pairwise
@@ -15,25 +15,41 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = ("infra", "workloads", "tools", "rehearsal", "tests")
 # The engine of the rehearsal knows no cloud, and a simulated cloud shares no fact with the program that it judges.
 APART = (("rehearsal.engine", "rehearsal.clouds"), ("rehearsal.engine", "infra"), ("rehearsal.clouds", "infra"))
+# Packages and modules of workloads import their own floor and those below it (docs/design.md).
+GROUND = """evidence exits hardware loading options rendezvous results sealed secrecy temporary terminal untrusted"""
+MIDDLE = """client gang"""
+TOP = """cli doctor image monitor nccl render run serving slurm train"""
+FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for name in names.split()}
+# What workloads read of infra, and the three modules that print Kubernetes objects.
+READ = ("infra.outputs", "infra.catalog", "infra.settings", "infra.terminal", "infra.listener")
+PRINTERS = ("workloads.client.plan", "workloads.nccl.manifest", "workloads.render.commands")
+# All of infra that a program on the cluster may import: it needs Python's library only.
+ON_CLUSTER = ("infra.listener",)
+CLIENTS = ("workloads.cli", "workloads.monitor.app")
 MAX_LINES = 400
-SHORT_LINES, MAX_SHORT_FILES = 40, 24
+SHORT_LINES, MAX_SHORT_FILES = 40, 28
 
 
 def read(root: Path) -> tuple[dict[str, Path], dict[str, dict[str, int]]]:
     """Return module -> file, and module -> imported module -> line, at every level of nesting."""
-    files: dict[str, Path] = {}
-    for path in sorted(path for folder in ORDER for path in (root / folder).rglob("*.py")):
-        files[".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")] = path
-    imports: dict[str, dict[str, int]] = {}
-    for module, path in files.items():
-        found = imports[module] = {}
-        package = ".".join(path.relative_to(root).parts[:-1])
-        for node in ast.walk(ast.parse(path.read_text())):
-            for name in _names(node, package):
-                target = name if name in files else name.rpartition(".")[0]
-                if target in files and target != module:
-                    found.setdefault(target, getattr(node, "lineno", 0))
-    return files, imports
+    files = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(path for folder in ORDER for path in (root / folder).rglob("*.py"))
+    }
+    return files, {module: _imports(module, path, files, ast.walk) for module, path in files.items()}
+
+
+def _imports(
+    module: str, path: Path, files: Mapping[str, Path], walk: Callable[[ast.AST], Iterable[ast.AST]]
+) -> dict[str, int]:
+    found: dict[str, int] = {}
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    for node in walk(ast.parse(path.read_text())):
+        for name in _names(node, package):
+            target = name if name in files else name.rpartition(".")[0]
+            if target in files and target != module:
+                found.setdefault(target, getattr(node, "lineno", 0))
+    return found
 
 
 def problems(root: Path) -> Iterator[str]:
@@ -48,6 +64,10 @@ def problems(root: Path) -> Iterator[str]:
             for who, whom in APART:
                 if _within(module, who) and _within(target, whom):
                     yield f"{place[module]}:{line}: {who} must not import {whom}: pass the value in"
+    yield from _floors(place, imports)
+    yield from _mutual(place, imports)
+    yield from _on_cluster(files, place)
+    yield from _names_of_libraries(files, place)
     graph = {module: set(targets) for module, targets in imports.items() if not module.startswith("tests.")}
     while circle := _circle(graph):
         steps = [f"{place[one]}:{imports[one][other]} imports {other}" for one, other in circle]
@@ -58,6 +78,95 @@ def problems(root: Path) -> Iterator[str]:
     # An empty __init__.py only makes a package.
     if len(short := [f"{path} ({n})" for path, n in lengths.items() if 0 < n < SHORT_LINES]) > MAX_SHORT_FILES:
         yield f"{len(short)} files under {SHORT_LINES} lines, at most {MAX_SHORT_FILES}: merge some: {', '.join(short)}"
+
+
+def _floors(place: Mapping[str, Path], imports: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield imports of workloads to a higher floor, and of what infra does not offer to them."""
+    for module in (module for module in imports if module.startswith("workloads.")):
+        if (own := module.split(".")[1]) not in FLOOR:
+            yield f"{place[module]}: workloads.{own} is on no floor: add it to one in tools/structure.py"
+            continue
+        for target, line in imports[module].items():
+            top, _, other = target.partition(".")
+            if top == "workloads" and FLOOR.get(other.partition(".")[0], 0) > FLOOR[own]:
+                yield f"{place[module]}:{line}: {own} must not import {target}, a higher floor: move what it needs down"
+            if top == "infra" and module not in PRINTERS and not any(_within(target, each) for each in READ):
+                yield f"{place[module]}:{line}: workloads must not import {target}: only {', '.join(READ)}"
+
+
+def _mutual(place: Mapping[str, Path], imports: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield pairs of packages that import each other."""
+    edges: dict[tuple[str, str], str] = {}
+    for module, targets in imports.items():
+        for target, line in targets.items():
+            if not module.startswith("tests.") and (pair := (_package(module), _package(target)))[0] != pair[1]:
+                edges.setdefault(pair, f"{place[module]}:{line}")
+    modules = {module for module, path in place.items() if path.stem != "__init__"}
+    for (one, other), where in sorted(edges.items()):
+        if one < other and not {one, other} <= modules and (back := edges.get((other, one))):
+            yield f"{where}: {one} imports {other}, which imports {one} ({back}): move what they share below both"
+
+
+def _package(module: str) -> str:
+    """Return a module's package of two levels. A program of pods is its own package: it imports nothing of ours."""
+    parts = module.split(".")
+    return ".".join(parts[: 3 if len(parts) > 2 and parts[2].endswith("_pod") else 2])
+
+
+def _on_cluster(files: Mapping[str, Path], place: Mapping[str, Path]) -> Iterator[str]:
+    """Yield what a program on the cluster imports of infra when it starts. Its nodes have this package alone.
+
+    A program on the cluster imports Ray or torch at the top of its file, or can be run by `python -m`.
+    """
+    own = {module: path for module, path in files.items() if module.startswith(("workloads.", "infra."))}
+    imports = {module: _imports(module, path, files, _at_start) for module, path in own.items()}
+    for module, path in own.items():
+        if module.startswith("workloads.") and module not in CLIENTS and _runs_on_cluster(ast.parse(path.read_text())):
+            chain = _chain(module, imports)
+            if chain:
+                yield f"{place[module]}: runs on the cluster, and imports {' → '.join(chain)}: pass the value in"
+
+
+def _runs_on_cluster(tree: ast.Module) -> bool:
+    roots = {name.partition(".")[0] for node in _at_start(tree) for name in _names(node, "")}
+    mains = (node for node in tree.body if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))
+    return bool(roots & {"ray", "torch"}) or any(mains)
+
+
+def _at_start(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements that run when a module is imported: not those of functions, nor of TYPE_CHECKING."""
+    for node in getattr(tree, "body", ()):
+        if isinstance(node, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.unparse(node):
+            yield from _at_start(node)
+        yield node
+
+
+def _chain(module: str, imports: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return the imports from a module to one of infra that the cluster lacks; empty if there is none."""
+    chains, seen = [[module]], {module}
+    for chain in chains:
+        for target in imports.get(chain[-1], ()):
+            if target.startswith("infra.") and target not in ON_CLUSTER:
+                return [*chain[1:], target]
+            if target not in seen:
+                seen.add(target)
+                chains.append([*chain, target])
+    return []
+
+
+def _names_of_libraries(files: Mapping[str, Path], place: Mapping[str, Path]) -> Iterator[str]:
+    """Yield modules that share their name with one of Python's or of a library that this project imports."""
+    imported = {
+        name.partition(".")[0]
+        for path in files.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if not (isinstance(node, ast.ImportFrom) and node.level)
+        for name in _names(node, "")
+    }
+    taken = (imported | sys.stdlib_module_names) - set(ORDER)
+    for module, path in place.items():
+        if (name := module.rpartition(".")[2]) in taken and path.stem != "__main__":
+            yield f"{path}: {name} is the name of a library: rename the module"
 
 
 def _within(module: str, package: str) -> bool:

@@ -16,6 +16,7 @@ from pulumi import ResourceOptions
 
 from infra.catalog.aws import zone_region
 from infra.catalog.machines import EKS_CATALOG, EksMachine
+from infra.catalog.names import NAMESPACE
 from infra.eks.addons import BEFORE_NODES, Addons, DevicePlugins
 from infra.eks.autoscaler import Autoscaler, autoscaler_role
 from infra.eks.budget import monthly_budget
@@ -25,11 +26,11 @@ from infra.eks.names import EksNames
 from infra.eks.network import AuditedNetwork, ClusterNetwork, egress
 from infra.eks.node_groups import GpuNodes, SystemNodes
 from infra.eks.pod import queue_args
-from infra.eks.ray import ray_args
 from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume
+from infra.eks.workload import ray_args
 from infra.kubernetes.operators import install_operators
-from infra.kubernetes.pods import NAMESPACE, ray_accounts
+from infra.kubernetes.pods import ray_accounts
 from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs

@@ -6,7 +6,7 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
-from infra.gke.site import Site
+from infra.gke.names import Site
 from infra.settings.common import BUDGET_ALERTS
 from infra.settings.gke import GkeBudget
 

@@ -27,8 +27,8 @@ from infra.catalog.gcp import (
     SYSTEM_POOL,
 )
 from infra.catalog.machines import GKE_CATALOG
+from infra.gke.names import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
 from infra.gke.network import ClusterNetwork
-from infra.gke.site import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
 from infra.kubernetes import resources
 from infra.naming import OWNER
 from infra.running_nodes import keep_running_nodes

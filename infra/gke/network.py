@@ -18,9 +18,10 @@ from pulumi import ResourceOptions
 
 from infra.addresses import GkeAddresses
 from infra.catalog.gcp import MTU, NAT_PORTS
+from infra.catalog.names import rdma_network
 from infra.catalog.pins import DRANET, GKE_NETWORK_API
-from infra.gke.pod import GVNIC_NETWORK, device_mode, rdma_network
-from infra.gke.site import PODS_RANGE, SERVICES_RANGE, Site
+from infra.gke.names import PODS_RANGE, SERVICES_RANGE, Site
+from infra.gke.pod import GVNIC_NETWORK, device_mode
 from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
 from infra.kubernetes.resources import helm_release, image_values, kubernetes_object
 

@@ -18,9 +18,9 @@ from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL
 from infra.catalog.machines import GKE_CATALOG
 from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.cluster import GkeCluster, keep_pool
+from infra.gke.names import Site
 from infra.gke.network import NodeNetwork
 from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL
-from infra.gke.site import Site
 from infra.kubernetes.resources import kubernetes_object
 from infra.settings import GkeSettings
 

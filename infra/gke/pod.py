@@ -20,6 +20,7 @@ from infra.catalog.gcp import (
     TOPOLOGY,
 )
 from infra.catalog.machines import GkeMachine
+from infra.catalog.names import rdma_network
 from infra.catalog.pins import DEVICE_API
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
 from infra.kubernetes.pods import NOTICE_S, elastic
@@ -90,11 +91,6 @@ ENVIRONMENT = (
     ),
     *BOOTSTRAP,
 )
-
-
-def rdma_network(nic: int) -> str:
-    """Return the name of the Network object of an RDMA NIC, counted from 0."""
-    return f"rdma-{nic}"
 
 
 def device_mode(nic: str) -> Literal["NetDevice", "RDMA"]:

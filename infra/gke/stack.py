@@ -12,8 +12,10 @@ import pulumi_random as random
 from pulumi import ResourceOptions
 
 from infra.catalog.machines import GKE_CATALOG
+from infra.catalog.names import rdma_network
 from infra.gke.budget import MonthlyBudget
 from infra.gke.cluster import GkeCluster
+from infra.gke.names import Site
 from infra.gke.nccl_installer import NcclInstaller
 from infra.gke.network import (
     ClusterNetwork,
@@ -25,10 +27,9 @@ from infra.gke.network import (
     WebhookAccess,
 )
 from infra.gke.node_pools import ComputeClass, GpuPools
-from infra.gke.pod import GVNIC_NETWORK, queue_args, rdma_network
-from infra.gke.ray import ray_args
-from infra.gke.site import Site
+from infra.gke.pod import GVNIC_NETWORK, queue_args
 from infra.gke.storage import BucketAccess
+from infra.gke.workload import ray_args
 from infra.kubernetes.operators import install_operators
 from infra.kubernetes.pods import ray_accounts
 from infra.kubernetes.workload import Workload

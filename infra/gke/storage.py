@@ -9,7 +9,7 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
-from infra.kubernetes.pods import NAMESPACE
+from infra.catalog.names import NAMESPACE
 
 ROLE = "roles/storage.objectUser"
 """Role that may change objects but not the bucket (GKE docs cloud-storage-fuse-csi, read 2026-08)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import ADMISSION_API, KUEUE_API, RAY_API
 from infra.fabric import GpuPod
-from infra.kubernetes.pods import NAMESPACE
 from infra.kubernetes.time_limit_objects import ACCOUNT_SUFFIX
 from infra.kubernetes.time_limit_pod import ENDED, SINCE
 

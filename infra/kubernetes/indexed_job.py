@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, GCS_PORT, JOB_INDEX, METRICS_PORT
 from infra.kubernetes.pods import (
-    CLIENT_PORT,
-    DASHBOARD_PORT,
     EVERY_LINE,
-    GCS_PORT,
     INDEXED_JOB_POD,
-    JOB_INDEX,
-    METRICS_PORT,
     SCRIPTS,
     WORKER_ACCOUNT,
     RayArgs,

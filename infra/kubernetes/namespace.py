@@ -12,9 +12,10 @@ import pulumi
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core
 
+from infra.catalog.names import NAMESPACE
 from infra.fabric import GpuPod
 from infra.kubernetes.admission import limit_policy, pod_policy
-from infra.kubernetes.pods import COMPONENTS, NAMESPACE
+from infra.kubernetes.pods import COMPONENTS
 from infra.kubernetes.resources import kubernetes_object
 
 ENFORCE = "pod-security.kubernetes.io/enforce"

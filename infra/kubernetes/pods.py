@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.catalog.capacity import longest_wait_s
+from infra.catalog.names import METRICS_PORT, NAMESPACE
 
 if TYPE_CHECKING:
     import pulumi
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from infra.fabric import GpuPod, Variable
     from infra.settings import CloudSettings
 
-NAMESPACE = "ray"
 HEAD_ACCOUNT = "ray-head"
 WORKER_ACCOUNT = "ray-worker"
 COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJob", "service": "RayService"}
@@ -28,20 +28,9 @@ JOB_LABEL = "rdma-ray/job"
 """Label of every pod of a RayJob, an Indexed Job or a RayService. Pods of RayJob and RayService need it: their clusters
 have random names."""
 
-JOB_INDEX = "batch.kubernetes.io/job-completion-index"
-"""Label with the index of a pod of an Indexed Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.28)."""
-
 KUBERAY_NAMESPACE = "kuberay-system"
 KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
 """Labels of the operator's pods (KubeRay chart, 002c26b0)."""
-
-GCS_PORT = 6379
-DASHBOARD_PORT = 8265
-CLIENT_PORT = 10001
-SERVE_PORT = 8000
-"""HTTP of Ray Serve, on every node with a replica and on the head (Ray docs, serve/http-guide, read 2026-11)."""
-METRICS_PORT, AUTOSCALER_METRICS_PORT, DASHBOARD_METRICS_PORT = METRICS_PORTS = (8080, 44217, 44227)
-"""Metrics of every pod, of the autoscaler and of the dashboard (Ray docs, metrics, read 2026-11)."""
 
 WORKER_GROUP = "gpu-group"
 HEAD_CPUS = "4"

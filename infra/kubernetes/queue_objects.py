@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.catalog.capacity import MAX_RUN_HOURS
+from infra.catalog.names import LOCAL_QUEUE, NAMESPACE
 from infra.catalog.pins import KUEUE_API, KUEUE_CONFIG_API
 from infra.fabric import GpuPod
-from infra.kubernetes.pods import HEAD_CPUS, HEAD_MEMORY, NAMESPACE
+from infra.kubernetes.pods import HEAD_CPUS, HEAD_MEMORY
 
 KUEUE_NAMESPACE = "kueue-system"
 KUEUE_RELEASE = "kueue"
@@ -45,8 +46,6 @@ RESERVED_FLAVOR = "reserved"
 QUEUED_FLAVOR = "queued"
 """Flavors of two node pools: the reservation's, tried first, then the one with queued provisioning."""
 CLUSTER_QUEUE = "gpu"
-LOCAL_QUEUE = "gpu"
-"""LocalQueue in Ray's namespace; the stack output `queue`."""
 TOPOLOGY = "nodes"
 ADMISSION_CHECK = "dws"
 PROVISIONING_CONFIG = "dws"
@@ -70,7 +69,7 @@ default of 3 retries deactivates a job within ten minutes, and stock-outs take d
 
 PULL_S = 3600
 """Seconds from scheduling to readiness of a pod: our choice. 6 min 41 s were seen with a small image
-(`infra.kubernetes.nccl_job`), and one with torch and CUDA is several times as large. Kueue's default of 30 minutes
+(`infra.nccl_job`), and one with torch and CUDA is several times as large. Kueue's default of 30 minutes
 (since 0.19, kueue #11855) could evict a pod that is about to run."""
 EVICTIONS = 2
 """Retries of a workload whose pods do not become ready: more would not help a missing image, and nodes cost money."""

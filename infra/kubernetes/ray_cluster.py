@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.catalog.names import AUTOSCALER_METRICS_PORT, CLIENT_PORT, DASHBOARD_METRICS_PORT, DASHBOARD_PORT, GCS_PORT
 from infra.kubernetes.pods import (
     ABANDONED_S,
-    AUTOSCALER_METRICS_PORT,
-    CLIENT_PORT,
-    DASHBOARD_METRICS_PORT,
-    DASHBOARD_PORT,
     EVERY_LINE,
-    GCS_PORT,
     HEAD_ACCOUNT,
     HEAD_CPUS,
     HEAD_MEMORY,

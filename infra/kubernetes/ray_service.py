@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from infra.kubernetes.pods import SCRIPTS, SERVE_PORT, SERVICE_POD, RayArgs, scripts_mount, scripts_volume, variable
+from infra.catalog.names import SERVE_PORT
+from infra.kubernetes.pods import SCRIPTS, SERVICE_POD, RayArgs, scripts_mount, scripts_volume, variable
 from infra.kubernetes.service_pod.authorized import CONNECTION_S, HEALTH, TOKEN
 from infra.settings.common import by_name
 

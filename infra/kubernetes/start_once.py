@@ -18,8 +18,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.pods import HEAD_ACCOUNT, LOGS_FOLDER, LOGS_VOLUME, NAMESPACE, RayArgs
+from infra.kubernetes.pods import HEAD_ACCOUNT, LOGS_FOLDER, LOGS_VOLUME, RayArgs
 
 API_ACCESS = "kubernetes-api"
 """Volume with a token of the head's account. Only the containers that need it mount it: users' jobs run in the head's

@@ -13,8 +13,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.pods import NAMESPACE, RayArgs
+from infra.kubernetes.pods import RayArgs
 
 ACCOUNT_SUFFIX = "-time-limit"
 """End of the name of an account that may end the workload with the rest of the name (`infra.kubernetes.admission`)."""

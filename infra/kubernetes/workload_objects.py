@@ -7,21 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.catalog.names import DASHBOARD_PORT, LOCAL_QUEUE, METRICS_PORTS, NAMESPACE, SERVE_PORT
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
-from infra.kubernetes.pods import (
-    COMPONENTS,
-    DASHBOARD_PORT,
-    INDEXED_JOB_POD,
-    KUBERAY_LABELS,
-    KUBERAY_NAMESPACE,
-    METRICS_PORTS,
-    NAMESPACE,
-    SERVE_PORT,
-    RayArgs,
-    script_files,
-)
-from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION, LOCAL_QUEUE, admission_marks
+from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, KUBERAY_LABELS, KUBERAY_NAMESPACE, RayArgs, script_files
+from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION, admission_marks
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.ray_service import ray_service_spec
 from infra.kubernetes.start_once import start_once

@@ -43,7 +43,7 @@ COMPACT = tuple(name for name, kind in GKE_CAPACITIES.items() if kind.placement)
 GkeCapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand"]
 
 NAME_LIMITS = (
-    # Node pools are named within their cluster; the nodes' service account is cut to fit (infra/gke/site.py).
+    # Node pools are named within their cluster; the nodes' service account is cut to fit (infra/gke/names.py).
     NameLimit("GKE cluster", 40, "", GKE_NAMES),
     NameLimit("firewall rule", 63, "-gvnic-internal", GCE_NAMES),
     *KUBERNETES_LIMITS,

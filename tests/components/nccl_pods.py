@@ -21,9 +21,9 @@ from typing import Any
 
 import psutil
 
-from infra.kubernetes.nccl_job import Sweep, nccl_job
-from infra.kubernetes.nccl_job_manifest import manifests
 from infra.local import processes
+from infra.nccl_job import Sweep, nccl_job
+from infra.nccl_job_manifest import manifests
 from infra.settings import parse
 from tests.components import pod_log
 from tests.unit.stacks import GKE, changed

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.kubernetes.pods import NAMESPACE
+from infra.catalog.names import NAMESPACE
 from tests.kubernetes import stack_objects
 from tests.unit.stacks import EKS, GKE, changed
 from tools.kubernetes.api import Json

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from infra.kubernetes.nccl_job import Sweep, nccl_job
-from infra.kubernetes.nccl_job_manifest import manifests
+from infra.nccl_job import Sweep, nccl_job
+from infra.nccl_job_manifest import manifests
 from infra.settings import parse
 from tests.kubernetes.cloud_mocks import deployed
 from tools.kubernetes.api import Json

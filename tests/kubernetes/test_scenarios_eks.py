@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from infra.catalog.pins import KUEUE_API
-from infra.kubernetes.nccl_job import Sweep, nccl_job
-from infra.kubernetes.nccl_job_manifest import key_secret, manifests
+from infra.nccl_job import Sweep, nccl_job
+from infra.nccl_job_manifest import key_secret, manifests
 from tests.kubernetes.doctor import findings
 from tests.kubernetes.queries import (
     RAY,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from infra.kubernetes.nccl_job import JOB_NAME, Sweep, nccl_job
-from infra.kubernetes.nccl_job_manifest import key_secret, manifests
-from infra.kubernetes.pods import JOB_INDEX
+from infra.catalog.names import JOB_INDEX
+from infra.nccl_job import JOB_NAME, Sweep, nccl_job
+from infra.nccl_job_manifest import key_secret, manifests
 from infra.settings import parse
 from tests.kubernetes import stack_objects
 from tests.kubernetes.queries import GPU, RAY, WITHIN_S, condition, is_ready, name, pods, problems, unresolved

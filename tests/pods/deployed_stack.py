@@ -17,8 +17,8 @@ from typing import Any
 import requests
 from pydantic import SecretStr
 
+from infra.catalog.names import DASHBOARD_PORT, NAMESPACE
 from infra.catalog.pins import GKE_NETWORK_API, POD_MONITORING_API
-from infra.kubernetes.pods import DASHBOARD_PORT, NAMESPACE
 from infra.outputs import FORWARDED
 from rehearsal.cluster.scaling import CPUS, Scale, pods, scaled
 from tests.kubernetes import stack_objects

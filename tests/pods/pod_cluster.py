@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes.pods import KUBERAY_LABELS, NAMESPACE
+from infra.catalog.names import NAMESPACE
+from infra.kubernetes.pods import KUBERAY_LABELS
 from tests.kubernetes import stack_objects
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.node import Cluster, NodeShape

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.names import NAMESPACE
 from infra.kubernetes.indexed_job_pod import exits
-from infra.kubernetes.pods import NAMESPACE
 from rehearsal.cluster.scaling import Scale
 from tests.pods.deployed_stack import DeployedStack, following
 from tests.pods.jobs import running

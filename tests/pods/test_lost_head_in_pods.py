@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import RAY, RAY_API, RAY_IMAGE
-from infra.kubernetes.pods import NAMESPACE
 from infra.kubernetes.start_once import REFUSAL
 from rehearsal.cluster.scaling import Scale, scaled
 from tests.kubernetes import stack_objects

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes.pods import NAMESPACE
+from infra.catalog.names import NAMESPACE
 from tests.pods.conftest import RAY_IMAGES
 from tests.pods.pod_cluster import PodCluster, run_to_end
 from tests.pods.user_cluster import BEFORE, prepare, prepared, proxied

@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.kubernetes.pods import DASHBOARD_PORT, NAMESPACE, NOTICE_S
+from infra.catalog.names import DASHBOARD_PORT, NAMESPACE
+from infra.kubernetes.pods import NOTICE_S
 from infra.kubernetes.ray_cluster import STOP_S
 from tests.kubernetes.queries import is_ready
 from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following, user

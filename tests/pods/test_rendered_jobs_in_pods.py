@@ -14,8 +14,8 @@ from typing import Literal
 import pytest
 import yaml
 
+from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import RAY, RAY_API, RAY_IMAGE
-from infra.kubernetes.pods import NAMESPACE
 from rehearsal.cluster.scaling import Scale, scaled
 from tests.kubernetes import stack_objects
 from tests.pods.deployed_stack import LEFT_OUT, DeployedStack

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.names import NAMESPACE, SERVE_PORT
 from infra.catalog.pins import RAY_API, RAY_IMAGE
-from infra.kubernetes.pods import NAMESPACE, SERVE_PORT
 from infra.kubernetes.service_pod.authorized import CONNECTION_S
 from rehearsal.cluster.scaling import Scale
 from tests.pods.conftest import NEXT_IMAGE

@@ -18,7 +18,7 @@ from shlex import quote
 
 import requests
 
-from infra.kubernetes.pods import NAMESPACE
+from infra.catalog.names import NAMESPACE
 from tests.kubernetes.queries import is_ready
 from tests.pods.pod_cluster import PodCluster, run_to_end
 from tools.kubernetes import builds

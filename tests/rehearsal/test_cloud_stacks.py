@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from infra.naming import STACK
 from infra.outputs import Outputs
 from rehearsal.__main__ import cloud_stacks
+from rehearsal.changes import copy_program
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.command_line import resources
 from rehearsal.clouds.kubernetes import identity
@@ -140,7 +140,7 @@ def test_upgrade_from_other_version_is_rehearsed(fork_server: ForkServer, tmp_pa
     This version has no queue: Kueue protects its objects by finalizers, so they are deleted in order.
     """
     name, other = "Pulumi.gke-dranet.yaml", tmp_path / "other version"
-    shutil.copytree(ROOT, other, ignore=shutil.ignore_patterns(".*", "tests", "results", "docs", "__pycache__"))
+    copy_program(other)
     (other / name).write_text((ROOT / name).read_text().replace("max: 2", "max: 1") + "  rdma-ray:queue: kueue\n")
     component = other / "infra" / "gke" / "network.py"
     text = component.read_text().replace('"filter": "ERRORS_ONLY"', '"filter": "ALL"')

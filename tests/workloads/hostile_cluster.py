@@ -28,7 +28,7 @@ from tests.workloads.stack_outputs import LOCAL
 from workloads.client.kubectl import Kubectl
 from workloads.doctor.probe import KIND
 from workloads.doctor.state import EVERYWHERE, OF_SYSTEM, OWN, RAY_PATHS, SYSTEM
-from workloads.results import MARK
+from workloads.results.events import MARK
 
 HEAD: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_head.json").read_text())
 """Answers by part, as in RAY_PATHS; `job` is that of one job."""

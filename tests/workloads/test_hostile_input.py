@@ -23,12 +23,14 @@ from tests.workloads.nccl.test_hunt_results import as_result
 from tests.workloads.stack_outputs import LOCAL
 from tests.workloads.train.test_result import RUN
 from tests.workloads.train.training import result
-from workloads.client.view import Terminal, View
 from workloads.exits import Exit, WorkloadError
-from workloads.launch.lines import RankLine
-from workloads.launch.result import RunResult
 from workloads.nccl.hunt.report import HuntView
-from workloads.results import MARK, write_file
+from workloads.results.events import MARK
+from workloads.results.files import write_file
+from workloads.results.lines import RankLine
+from workloads.run.result import RunResult
+from workloads.terminal.console import Terminal
+from workloads.terminal.progress import View
 from workloads.train import journal
 from workloads.train.checkpoints import Folder
 from workloads.train.report import TrainView

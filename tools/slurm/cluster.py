@@ -25,7 +25,7 @@ from tools.kubernetes.node_machine import Machine, bind, identity_of
 from tools.kubernetes.node_network import Network
 from tools.kubernetes.node_probe import NOT_READY
 from tools.process import ProgramEnded, plain_environment
-from tools.slurm import site
+from tools.slurm import programs
 
 _READY_S = 240.0
 FIRST_UID = 100_000  # above what distributions and directories use; each cluster of this machine has 16 of its own
@@ -48,7 +48,7 @@ class Slurm:
         first = FIRST_UID + 16 * int(identity_of(self.folder), 16)
         self.uids = {name: first + index for index, name in enumerate(users)}
         self._cleanup = contextlib.ExitStack()
-        self.environment = plain_environment() | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": site.PATH}
+        self.environment = plain_environment() | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": programs.PATH}
 
     def __enter__(self) -> Slurm:
         with self._cleanup:
@@ -102,8 +102,10 @@ class Slurm:
             self.nodes[name] = machine
         self.login = self.nodes.pop("login")
         addresses = {name: network.address(index) for index, name in enumerate(machines)}
-        (self.folder / "slurm.conf").write_text(site.configuration(self.folder, addresses, self._cpus, self._timeout_s))
-        (self.folder / "gres.conf").write_text(site.gpus(self.folder))
+        (self.folder / "slurm.conf").write_text(
+            programs.configuration(self.folder, addresses, self._cpus, self._timeout_s)
+        )
+        (self.folder / "gres.conf").write_text(programs.gpus(self.folder))
         self._start_munge(self.login)
         self.login.start("slurmctld", ["slurmctld", "-D"], self.environment)
         # A slurmd that does not find it repeats after 20 s.
@@ -179,12 +181,12 @@ def _readable(place: Path) -> list[list[str]]:
 
 def ready_to_run() -> None:
     """Raise Missing, with the requirements, if no Slurm can run here: it creates and removes a small machine."""
-    site.found()
+    programs.found()
     with tempfile.TemporaryDirectory(prefix="rdma-ray-slurm-probe-") as name:
         try:
             Machine("probe", Path(name), identity=identity_of(Path(name)), mounts=[bind(Path(name), "/mnt")]).stop()
         except ProgramEnded as problem:
-            raise Missing(f"{site.NEEDS}: root cannot create a machine of namespaces here: {problem}") from None
+            raise Missing(f"{programs.NEEDS}: root cannot create a machine of namespaces here: {problem}") from None
 
 
 if __name__ == "__main__":

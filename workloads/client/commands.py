@@ -17,15 +17,16 @@ from workloads import untrusted
 from workloads.client.api import Api, Job, reaches
 from workloads.client.connection import Connection
 from workloads.client.follow import lines_of
-from workloads.client.run import kind_of, python_of, reader
+from workloads.client.kinds import kind_of
+from workloads.client.output import LineOptions, RunView, output_of
+from workloads.client.run import python_of, reader
 from workloads.client.show import STOP, row_of, rows_of, show_run
 from workloads.client.stack import read_outputs
 from workloads.client.submit import submit
-from workloads.client.view import present, write_json
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Flat, ResultOptions, option
-from workloads.results import new_id
-from workloads.run.view import LineOptions, RunView, output_of
+from workloads.results.events import new_id
+from workloads.terminal.console import present, write_json
 
 JobId = Annotated[str, option(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
 STOP_S = 60

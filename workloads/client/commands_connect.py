@@ -13,14 +13,14 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from infra import listener
-from infra.kubernetes.service_pod.authorized import HEALTH
+from infra.catalog.names import HEALTH
 from infra.terminal import printable
 from workloads.client.connection import Connection
 from workloads.client.forward import Forward
 from workloads.client.stack import read_outputs
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Flat, StackOptions, option
-from workloads.results import read_bytes, write_file
+from workloads.results.files import read_bytes, write_file
 
 PAUSE_S = 2.0  # between checks of the port-forward
 ANSWER_S = 10.0

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from pydantic import SecretStr
 
-from infra.kubernetes.pods import DASHBOARD_PORT, SERVE_PORT
+from infra.catalog.names import DASHBOARD_PORT, SERVE_PORT
 from workloads.client.api import Api
 from workloads.client.forward import Forward
 from workloads.client.kubectl import Kubectl

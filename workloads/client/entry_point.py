@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from workloads.client.api import Job
-from workloads.launch.masked import JOB_CONFIG
+from workloads.gang.masked import JOB_CONFIG
 
 
 def has_working_dir() -> bool:

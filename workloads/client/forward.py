@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import AbstractContextManager, suppress
 
-from infra.kubernetes.pods import DASHBOARD_PORT
+from infra.catalog.names import DASHBOARD_PORT
 from infra.outputs import Outputs
 from workloads.client.head import explain, service
 from workloads.client.kubectl import Kubectl, failure, usual_fix

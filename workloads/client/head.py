@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from infra.kubernetes.pods import JOB_INDEX, SERVE_PORT
+from infra.catalog.names import JOB_INDEX, SERVE_PORT
 from infra.outputs import Outputs
 from workloads.client.kubectl import Kubectl
 from workloads.exits import WorkloadError

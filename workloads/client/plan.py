@@ -14,9 +14,9 @@ from rich.table import Column, Table
 from infra.plan import Plan
 from infra.plan import plan as plan_of
 from infra.settings import LocalSettings, Settings, SettingsError, from_stack_file, warnings
-from workloads.client.view import Terminal, write_json
 from workloads.exits import WorkloadError
 from workloads.options import JsonFile, option
+from workloads.terminal.console import Terminal, write_json
 
 
 def read_settings(file: Path, changes: Mapping[str, Any] | None = None) -> Settings:

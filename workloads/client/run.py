@@ -6,14 +6,11 @@ import itertools
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
-
-from rich.console import Console
+from typing import Any
 
 from infra.outputs import Outputs
 from infra.terminal import printable
@@ -21,19 +18,19 @@ from workloads.client.api import Api, Job, exit_code
 from workloads.client.connection import Connection
 from workloads.client.entry_point import run_driver
 from workloads.client.follow import follow
+from workloads.client.kinds import Kind, kind_of
 from workloads.client.stack import entry_point_of
 from workloads.client.submit import own_package, submit
-from workloads.client.view import Terminal, View, present
+from workloads.evidence.raw_log import LogFolder
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.launch.lines import RankLine
-from workloads.nccl.evidence.raw_log import LogFolder
 from workloads.options import JobOptions
-from workloads.results import Event, new_id, parse
-from workloads.run.view import DEFAULT_LINES, LineOptions, RunView
+from workloads.results.events import Event, new_id, parse
+from workloads.results.lines import RankLine
 from workloads.secrecy import command_without_secrets
+from workloads.terminal.console import present
+from workloads.terminal.progress import View
 from workloads.untrusted import MALFORMED
 
-JOBS_RESULT = "what the job reported"
 REASON_LINES = 15  # that are shown of Ray's reason for a job without a process, such as pip's output
 JOB_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
@@ -52,100 +49,6 @@ class Ended:
     code: int
     result: dict[str, Any] | None
     job: Job
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """Kind of job.
-
-    Args:
-        driver: Module that runs on the cluster, with the request as its argument.
-        view: Display of its progress.
-        read: Function of its result as JSON and the stack's machine type (to judge it).
-        show: Function that prints the result.
-        stderr: Whether the result is shown on stderr, because stdout has the command's own lines.
-        write: Function that writes the files of `--out DIR`, and returns a line for each.
-
-    `read` is None for a command that has no result: the job's exit code counts.
-    """
-
-    driver: str
-    view: View
-    read: Callable[[dict[str, Any], str | None], Any] | None
-    show: Callable[[Any, Console], None] = lambda _result, _console: None
-    stderr: bool = False
-    write: Callable[[Any, Path], Iterable[object]] = lambda _result, _folder: ()
-
-
-def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: TextIO = sys.stdout) -> Kind:
-    """Return the kind of a job by its metadata. A job of an unknown kind is a command without ranks.
-
-    Args:
-        lines: Lines of the user's code that are shown.
-        output: Stream of these lines.
-    """
-    terminal = Terminal(stderr=True)
-    match job.get("workload"):
-        case "nccl":
-            from workloads.nccl import report, result
-            from workloads.nccl.judge.verdict import judged
-
-            return Kind(
-                driver="workloads.nccl.driver",
-                view=report.BenchView(terminal),
-                read=lambda found, machine: judged(result.Result.of(found, JOBS_RESULT), machine),
-                show=report.show,
-                write=_writer("workloads.nccl.page.page"),
-            )
-        case "multigpu":
-            from workloads.nccl import report, result
-
-            return Kind(
-                driver="workloads.nccl.multigpu",
-                view=report.BenchView(terminal),
-                read=lambda found, _: result.MultiGpuResult.of(found, JOBS_RESULT),
-                show=report.show_multigpu,
-            )
-        case "hunt":
-            from workloads.nccl.hunt import report as hunt
-            from workloads.nccl.hunt.result import HuntResult
-
-            return Kind(
-                driver="workloads.nccl.hunt.driver",
-                view=hunt.HuntView(terminal),
-                read=lambda found, _: HuntResult.of(found, JOBS_RESULT),
-                show=hunt.show,
-                write=lambda found, folder: [f"written: {file}" for file in hunt.write(found, folder)],
-            )
-        case "train":
-            from workloads.train import report as train
-            from workloads.train.result import Result
-
-            return Kind(
-                driver="workloads.train.driver",
-                view=train.TrainView(terminal),
-                read=lambda found, _: Result.of(found, JOBS_RESULT),
-                show=train.show,
-                write=_writer("workloads.train.plot"),
-            )
-        case "run" if job.get("mode") in ("torchrun", "ranks"):
-            from workloads.launch import result as run
-
-            return Kind(
-                driver="workloads.launch.driver",
-                view=RunView(terminal, lines, gang=True, output=output),
-                read=lambda found, _: run.RunResult.of(found, JOBS_RESULT),
-                show=run.show,
-                stderr=True,
-            )
-        case _:
-            view = RunView(terminal, lines, gang=False, output=output)
-            return Kind(driver="workloads.launch.driver", view=view, read=None)
-
-
-def _writer(module: str) -> Callable[[Any, Path], Iterable[object]]:
-    """Return the function `write_report` of a module, imported when it is called: matplotlib takes a second."""
-    return lambda result, folder: import_module(module).write_report(result, folder)
 
 
 def run_job(

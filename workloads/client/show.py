@@ -7,9 +7,10 @@ from typing import Any
 
 from workloads.client.api import Api, Job
 from workloads.client.connection import Connection
-from workloads.client.run import attend, conclude, kind_of
-from workloads.client.view import write_json
-from workloads.run.view import LineOptions, RunView, output_of
+from workloads.client.kinds import kind_of
+from workloads.client.output import LineOptions, RunView, output_of
+from workloads.client.run import attend, conclude
+from workloads.terminal.console import write_json
 
 STOP = "stop"
 OWN = ("monitor", "doctor", "pip", STOP)

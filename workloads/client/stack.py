@@ -1,4 +1,4 @@
-"""Stack of a command: its outputs, whether its Ray accepts jobs, and the link limits of its machines."""
+"""Stack of a command: its outputs and whether its Ray accepts jobs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
 
-from infra.catalog.machines import CATALOG, NVLINK
-from infra.kubernetes.pods import DASHBOARD_PORT
+from infra.catalog.names import DASHBOARD_PORT
 from infra.outputs import FORWARDED, JOB_STACK, Outputs
 from workloads import secrecy
 from workloads.exits import WorkloadError
-from workloads.nccl.point_patterns import Limits
 from workloads.options import StackOptions
-from workloads.results import read_bytes
+from workloads.results.files import read_bytes
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -139,19 +137,4 @@ def unanswered(outputs: Outputs) -> str:
     return (
         f"The stack's ray.mode is {outputs.ray.mode}: {why} ({page})."
         f" Its state: kubectl -n {outputs.namespace} get {kind} {outputs.ray.cluster}"
-    )
-
-
-def limits_of(machine: str | None) -> Limits | None:
-    """Return the link limits of a machine type; None for `local` and for an unknown type."""
-    if machine is None or machine not in CATALOG:
-        return None
-    row = CATALOG[machine]
-    link = NVLINK.get(row.gpu)
-    return Limits(
-        machine=row.name,
-        gpus=row.gpus,
-        nics=row.nics,
-        gbps_per_nic=row.gbps_per_nic,
-        nvlink=link.bandwidth if link else None,
     )

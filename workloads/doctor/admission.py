@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from infra.kubernetes.time_limit_pod import ENDED
+from infra.catalog.names import ENDED
 from workloads.client.head import UNMET, USUAL
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import condition, is_true, name_of

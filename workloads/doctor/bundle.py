@@ -24,12 +24,12 @@ from workloads.client.connection import Connection
 from workloads.doctor.diagnosis import Diagnosis, Finding
 from workloads.doctor.kept import metadata
 from workloads.doctor.objects import is_true
-from workloads.doctor.ray import jobs_of
+from workloads.doctor.ray_state import jobs_of
 from workloads.doctor.redaction import Redactor
 from workloads.doctor.state import Collector, State, dumped, reading
+from workloads.evidence.raw_log import KIND, rank_of, unpacked
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence.raw_log import KIND, rank_of, unpacked
-from workloads.results import MARK, Event, parse
+from workloads.results.events import MARK, Event, parse
 from workloads.untrusted import file_name, number
 
 LINES = 500

@@ -12,13 +12,13 @@ from rich.console import Console
 from infra.terminal import printable
 from workloads.client.connection import Connection
 from workloads.client.stack import PROJECT, name_of
-from workloads.client.view import present, say
 from workloads.doctor.bundle import bundle_of, report
 from workloads.doctor.diagnosis import SHOWN, Diagnosis, diagnose
 from workloads.doctor.state import Collector
 from workloads.exits import WorkloadError
 from workloads.options import Flat, ResultOptions, StackOptions, option
-from workloads.results import write_file
+from workloads.results.files import write_file
+from workloads.terminal.console import present, say
 from workloads.untrusted import file_name
 
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
-from workloads.doctor import admission, conditions, ended, machines, nodes, pods, ray, workload
+from workloads.doctor import admission, conditions, ended, machines, nodes, pods, ray_state, workload
 from workloads.doctor.check import Check, Problem, Severity
 from workloads.doctor.state import UNREADABLE, State
 from workloads.exits import Exit, last_line
-from workloads.results import Part, Time
+from workloads.results.documents import Part, Time
 
-MODULES = (conditions, machines, pods, ended, workload, admission, ray, nodes)
+MODULES = (conditions, machines, pods, ended, workload, admission, ray_state, nodes)
 CHECKS = tuple(
     each
     for module in MODULES

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.catalog.machines import CATALOG, GkeMachine, Machine
+from infra.catalog.names import rdma_network
 from infra.catalog.pins import GKE_NETWORK_API
-from infra.gke.pod import rdma_network
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import DAEMONS, condition, containers, is_true, labels, name_of, owner_of
 from workloads.doctor.probe import Probe

@@ -10,7 +10,7 @@ from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import GIB_PLUGIN
 from workloads.doctor.probe import LIBRARIES, Probe
 from workloads.doctor.state import State
-from workloads.nccl.evidence.gpu import THROTTLING
+from workloads.hardware.gpu import THROTTLING
 from workloads.slurm.facts import MEMLOCK as SLURM_MEMLOCK
 
 NEEDS = {"gib": LIBRARIES[:2], "efa": LIBRARIES[2:]}

@@ -27,10 +27,11 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workloads.exits import last_line
-from workloads.nccl.evidence import node
-from workloads.nccl.evidence.facts import Nic
-from workloads.nccl.evidence.gpu import GpuReading, GpuWatch
-from workloads.results import Part, emit
+from workloads.hardware import nic
+from workloads.hardware.gpu import GpuReading, GpuWatch
+from workloads.hardware.nic import Nic
+from workloads.results.documents import Part
+from workloads.results.events import emit
 
 KIND = "node-probe"  # event with one node's probe
 ANSWER_S = 90
@@ -115,8 +116,8 @@ def probe(node_id: str, ip: str) -> dict[str, Any]:
         lustre=lustre_drivers(),
         head=head,
         head_error=head_error,
-        driver=node.driver(),
-        nics=node.nics(),
+        driver=nic.driver(),
+        nics=nic.nics(),
         gpus=[Gpu(uuid=uuid, **reading.model_dump()) for uuid, reading in readings.items()],
         missing=watch.missing,
         ended=time.time(),

@@ -32,7 +32,8 @@ from workloads.doctor.objects import DAEMONS, is_true, labels, of_daemon, owner_
 from workloads.doctor.probe import KIND, Probe
 from workloads.doctor.redaction import MOST_LEARNED, Redactor
 from workloads.exits import WorkloadError
-from workloads.results import Part, new_id, parse
+from workloads.results.documents import Part
+from workloads.results.events import new_id, parse
 from workloads.secrecy import REDACTED
 from workloads.untrusted import MALFORMED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra.kubernetes.time_limit_pod import ENDED
+from infra.catalog.names import ENDED
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import condition, containers, labels, name_of, owner_of
 from workloads.doctor.pods import PENDING_S

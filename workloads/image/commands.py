@@ -22,7 +22,7 @@ from workloads.exits import WorkloadError
 from workloads.image import stack_file
 from workloads.image.tools import DIGEST, Build, Shell, ToolName, choose, login
 from workloads.options import Flat, Stack, option
-from workloads.results import write_file
+from workloads.results.files import write_file
 
 TARGETS = {"gke": "ray-gke", "eks": "ray-efa"}
 """Stage of images/Dockerfile for each cloud."""

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from workloads.client.api import UnreachableError
 from workloads.client.connection import Connection
-from workloads.client.view import present, say, table_of
 from workloads.exits import Exit, WorkloadError
 from workloads.monitor.snapshot import PROBE_STARTS, Snapshot
 from workloads.monitor.source import START_S, MonitorJob, Source
 from workloads.monitor.tables import LISTINGS, OF_ONE_NODE, totals
 from workloads.options import Flat, ResultOptions, option
+from workloads.terminal.console import present, say, table_of
 
 LONGEST_CELL = 60  # characters
 PIPE_WIDTH = 160  # columns of a table that goes to a file or a pipe

@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
+from workloads.hardware.gpu import BINDINGS, READS, handles, recorded
+from workloads.hardware.nic import INFINIBAND, difference, natural, nics, read_counters
+from workloads.hardware.nic import Reading as Counters
 from workloads.monitor.snapshot import Gpu, Nic, Reading
-from workloads.nccl.evidence.gpu import BINDINGS, READS, handles, recorded
-from workloads.nccl.evidence.node import INFINIBAND, difference, natural, nics, read_counters
-from workloads.nccl.evidence.node import Reading as Counters
 
 _READ = {name: READS[name] for name in ("power_w", "power_limit_w", "temperature_c", "sm_mhz", "sm_max_mhz")} | {
     "name": lambda nvml, gpu: str(nvml.nvmlDeviceGetName(gpu)),

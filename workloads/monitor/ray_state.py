@@ -13,7 +13,8 @@ from typing import Any
 
 import ray
 
-from workloads.launch.placement import autoscaling
+from workloads.gang.placement import autoscaling
+from workloads.hardware.nic import natural
 from workloads.monitor.snapshot import (
     DEAD,
     DRAINING,
@@ -26,7 +27,6 @@ from workloads.monitor.snapshot import (
     JobRow,
     Node,
 )
-from workloads.nccl.evidence.node import natural
 
 HEAD = "node:__internal_head__"
 ENDED_JOBS = 20  # of all that ended; Ray keeps every job

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workloads import untrusted
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence.gpu import APPLICATION_XIDS, THROTTLING
+from workloads.hardware.gpu import APPLICATION_XIDS, THROTTLING
 from workloads.options import Hidden
-from workloads.results import Part, Time
+from workloads.results.documents import Part, Time
 
 PROBE_STARTS = "the probe is starting"
 NOT_PROBED = "not probed: a probe would keep the autoscaler from removing an idle node"

@@ -14,7 +14,7 @@ from workloads.client.api import Api, UnreachableError
 from workloads.client.run import python_of, submit_driver
 from workloads.exits import WorkloadError
 from workloads.monitor.snapshot import LEASE_S, Lease, MonitorOptions, Snapshot, decode
-from workloads.results import new_id
+from workloads.results.events import new_id
 
 KIND = "monitor"
 START_S = 120.0  # that a monitor job has for its first snapshot

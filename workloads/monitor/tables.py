@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from infra.terminal import printable
+from workloads.hardware.nic import natural
 from workloads.monitor.snapshot import DEAD, DRAINING, IDLE, Demand, Gpu, Nic, Node, Snapshot
-from workloads.nccl.evidence.node import natural
 
 NOTHING = "-"
 _BLOCKS = " ▏▎▍▌▋▊▉█"

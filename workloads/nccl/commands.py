@@ -17,22 +17,21 @@ from pydantic import Field
 from infra.catalog.machines import CATALOG
 from workloads.client.connection import Connection
 from workloads.client.run import run_job
-from workloads.client.stack import limits_of
-from workloads.client.view import Terminal, present, write_json
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.judge import view
-from workloads.nccl.judge.expectation import Expectation, machine_named
+from workloads.nccl.judge.expectation import Expectation, limits_of, machine_named
 from workloads.nccl.judge.reading import read_file
 from workloads.nccl.judge.verdict import judge_texts, verdict_of
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.page import compare
 from workloads.nccl.result import Result
 from workloads.options import Flat, JobOptions, JsonFile, add, option
-from workloads.results import write_file
+from workloads.results.files import write_file
+from workloads.terminal.console import Terminal, present, write_json
 
 bench = App(name="bench", help="Measure the network between the ranks.")
-add(bench, "workloads.nccl.job:bench_job", name="job")
+add(bench, "workloads.nccl.manifest:bench_job", name="job")
 
 
 @bench.command(name="nccl")

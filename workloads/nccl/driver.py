@@ -26,7 +26,8 @@ from workloads.nccl.point_patterns import Limits
 from workloads.nccl.presets import WITHOUT_ALGORITHM
 from workloads.nccl.result import Iterations, RankTime, Result, Row, RowKey, Spread, World, micro
 from workloads.nccl.units import REDUCTIONS, algbw, busbw, format_size, nic_bandwidth
-from workloads.results import JobResult, emit
+from workloads.results.documents import JobResult
+from workloads.results.events import emit
 
 ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
 

@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import ray
 from ray.exceptions import RayError
 
+from workloads.evidence.collect import gather
+from workloads.evidence.facts import Evidence
 from workloads.exits import Exit, WorkloadError
-from workloads.launch.placement import GangRequest, Reservation
+from workloads.gang.placement import GangRequest, Reservation
 from workloads.loading import load
-from workloads.nccl.evidence.collect import gather
-from workloads.nccl.evidence.facts import Evidence
 from workloads.nccl.kinds import Place
 from workloads.nccl.options import GangOptions, parse_fault
 from workloads.nccl.result import Member
-from workloads.results import emit
+from workloads.results.events import emit
 
 EXTRA_PATIENCE_S = 30
 """Seconds that a rank waits longer than the driver, so that the driver times out first and names the silent ranks."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from workloads.exits import Exit
-from workloads.nccl.evidence.problems import failure, remark
 from workloads.nccl.point_patterns import Flow, Limits, Variant, fan_in, flows, limit_of
+from workloads.nccl.problems import failure, remark
 from workloads.nccl.result import Finding, Member, Pair, Result, Row, World, micro
 from workloads.nccl.units import format_size
 

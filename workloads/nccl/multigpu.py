@@ -19,7 +19,7 @@ from workloads.nccl.gang import EXTRA_PATIENCE_S, Gang
 from workloads.nccl.kinds import Place
 from workloads.nccl.options import MultiGpuOptions
 from workloads.nccl.result import Member, MultiGpuResult, Process, Worker
-from workloads.results import emit
+from workloads.results.events import emit
 
 ELEMENTS = 4  # of each tensor
 RAN = {

@@ -17,10 +17,10 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
 from torch.distributed.distributed_c10d import _abort_process_group
 
+from workloads.evidence.collect import Collected, Collector
+from workloads.hardware.gpu import GpuWatch
 from workloads.nccl.answer import Answer, Measurement
 from workloads.nccl.device import Cpu, Cuda, Device
-from workloads.nccl.evidence.collect import Collected, Collector
-from workloads.nccl.evidence.gpu import GpuWatch
 from workloads.nccl.kinds import Place, kind_of
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import DTYPES, Operation

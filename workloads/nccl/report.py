@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from workloads.client.view import ProgressView, say, table_of
-from workloads.nccl.evidence.show import show_evidence
+from workloads.evidence.show import show_evidence
 from workloads.nccl.result import MultiGpuResult, NcclResult, Pair, Result, Row
 from workloads.nccl.units import figure, format_size
-from workloads.results import Event
+from workloads.results.events import Event
+from workloads.terminal.console import say, table_of
+from workloads.terminal.progress import ProgressView
 
 WIDE = 110
 """Columns of a terminal with room for the spread over the ranks and the tail of single runs."""

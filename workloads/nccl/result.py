@@ -11,11 +11,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from workloads.nccl.evidence.facts import Evidence, LogFacts
+from workloads.evidence.facts import Evidence, LogFacts
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.presets import Mode
 from workloads.nccl.units import format_size
-from workloads.results import JobResult, Part, percentile
+from workloads.results.documents import JobResult, Part, percentile
 
 SCHEMA = "rdma-ray/nccl/3"
 SHORT_RUN = 2**20

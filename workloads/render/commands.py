@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import App
 
 from infra.catalog.machines import CATALOG
-from infra.kubernetes.nccl_job_manifest import as_yaml
-from infra.kubernetes.pods import NAMESPACE
+from infra.catalog.names import NAMESPACE
 from infra.kubernetes.workload_objects import with_supporting
+from infra.nccl_job_manifest import as_yaml
 from infra.outputs import Nodes, job_stack
 from infra.plan import ray_args
 from infra.settings import LocalSettings
@@ -27,9 +27,9 @@ from workloads.exits import WorkloadError
 from workloads.options import Flat, Stack, option
 from workloads.render.request import Request
 from workloads.secrecy import command_without_secrets
-from workloads.slurm.head import fabric, outputs
+from workloads.slurm.head import fabric_of, outputs
 from workloads.slurm.options import SlurmOptions
-from workloads.slurm.script import completed, script
+from workloads.slurm.script import completed, known_fabric, script
 
 LONGEST_NAME = 41
 """Characters: a CronJob's 52 (Kubernetes: pkg/apis/batch/validation, 1.36) without "-time-limit"."""
@@ -197,7 +197,7 @@ def _allocation(options: SlurmOptions, request: Request) -> str:
         cpus=options.cpus_per_node or needed,
         gpus=options.gpus_per_node or 0,
         # A command is checked alike on every machine, whatever NICs it has.
-        fabric=fabric(options.machine or "", options.gpus_per_node or 0, ()),
+        fabric=known_fabric(options.machine) or fabric_of(options.gpus_per_node or 0, ()),
         machine=options.machine or "",
         ray=dict.fromkeys(("cluster", "version", "dashboard", "jobs", "client", "token"), ""),
         storage=options.storage,

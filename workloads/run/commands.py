@@ -22,24 +22,25 @@ from infra.terminal import printable
 from workloads.client.api import Api
 from workloads.client.connection import Connection
 from workloads.client.entry_point import driver_environment, has_working_dir
-from workloads.client.run import JOB_ENVIRONMENT, conclude, kind_of, python_of, run_here
+from workloads.client.kinds import kind_of
+from workloads.client.output import LineOptions, output_of
+from workloads.client.run import JOB_ENVIRONMENT, conclude, python_of, run_here
 from workloads.client.show import row_of, show_run
 from workloads.client.stack import entry_point_of, refuse_jobs
 from workloads.client.submit import TakenError, own_package, submit, upload_package
-from workloads.client.view import present, say, write_json
 from workloads.exits import Exit, WorkloadError
-from workloads.launch.driver import run_command
-from workloads.launch.layout import KINDS, layout_of
-from workloads.launch.options import RunOptions
-from workloads.launch.sealed import Key
+from workloads.gang.layout import KINDS, layout_of
+from workloads.gang.options import RunOptions
 from workloads.nccl.options import GangOptions
 from workloads.options import Flat, ResultOptions, option
-from workloads.results import new_id
+from workloads.results.events import new_id
 from workloads.run import requirements, variables, working_dir
 from workloads.run.delivery import deliver
+from workloads.run.driver import run_command
 from workloads.run.entry import entry_of
 from workloads.run.variables import Variables
-from workloads.run.view import LineOptions, output_of
+from workloads.sealed import Key
+from workloads.terminal.console import present, say, write_json
 
 LONGEST_COMMAND = 120_000
 """Bytes of the job's entry point, which Ray passes to a shell as one argument (Linux: at most 128 KiB)."""

@@ -1,14 +1,14 @@
-"""Delivery of a run's secrets: sealed to the key of the job's driver, when that runs (`workloads.launch.sealed`)."""
+"""Delivery of a run's secrets: sealed to the key of the job's driver, when that runs (`workloads.sealed`)."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 
+from workloads import sealed
 from workloads.client.api import Api
 from workloads.client.submit import upload_for_minutes
-from workloads.launch import sealed
-from workloads.results import parse
+from workloads.results.events import parse
 
 POLL_S = 0.3
 QUIET_S = 10.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from workloads.exits import WorkloadError
-from workloads.launch.options import Mode
+from workloads.gang.options import Mode
 
 # Options of torchrun (torch/distributed/run.py, 2.15). Underscores and unique prefixes are accepted as well.
 _FLAGS = ("standalone", "module", "no-python", "run-path", "virtual-local-rank")

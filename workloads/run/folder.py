@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infra.terminal import printable
-from workloads.nccl.evidence.show import counted
+from workloads.evidence.show import counted
 from workloads.run.ignore import IGNORE_FILES, LARGEST_RULES, Ignored, Rules, above
 from workloads.run.unlinked import NotSameError, open_folder, open_regular
 

@@ -21,7 +21,8 @@ from workloads.client.follow import follow
 from workloads.client.run import JOB_ENVIRONMENT
 from workloads.client.submit import submit
 from workloads.exits import WorkloadError
-from workloads.results import new_id, read_bytes
+from workloads.results.events import new_id
+from workloads.results.files import read_bytes
 
 LARGEST_FILE = 2**20  # bytes
 PROVIDED = r"(?:torch|torchvision|torchaudio|ray|triton|pytorch-triton|nvidia-.*|cuda-.*)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workloads.exits import WorkloadError
-from workloads.results import read_bytes
+from workloads.results.files import read_bytes
 from workloads.secrecy import sounds_secret
 
 LARGEST_FILE = 2**20  # bytes

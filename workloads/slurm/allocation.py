@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workloads.exits import WorkloadError
-from workloads.launch.guard import DEATH_SIGNAL, PRCTL
-from workloads.slurm import queue
+from workloads.gang.guard import DEATH_SIGNAL, PRCTL
+from workloads.slurm import squeue
 from workloads.slurm.options import STEP, SlurmOptions
 
 RUNS = ("RUNNING", "CONFIGURING")  # for nodes that still boot, srun waits
@@ -61,7 +61,7 @@ def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = 
             f" any more: run without {'it' if len(refused) == 1 else 'them'}; {ANOTHER}"
         )
     try:
-        job = queue.job(queue.check_id(job_id))
+        job = squeue.job(squeue.check_id(job_id))
     except WorkloadError as error:
         raise WorkloadError(f"SLURM_JOB_ID={job_id}: {error}; {ANOTHER}") from None
     if job.state not in RUNS or job.uid != os.geteuid():
@@ -71,11 +71,11 @@ def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = 
     shared = step.isdecimal() and int(step) < SPECIAL_STEPS
     if shared and (task := environment.get("SLURM_PROCID", "0")) != "0":
         raise WorkloadError(f"this is task {task} of step {job_id}.{step}: one cluster is enough, that of its task 0")
-    hosts = queue.hosts(job.nodes)
+    hosts = squeue.hosts(job.nodes)
     if "nodes" in given.model_fields_set and given.nodes > len(hosts):
         raise WorkloadError(f"--nodes {given.nodes}: job {job_id} has {len(hosts)} ({job.nodes}); {ANOTHER}")
     chosen = hosts[: given.nodes] if "nodes" in given.model_fields_set else hosts
-    return Allocation(job_id, chosen, shared, queue.gpus_of_tasks(job_id))
+    return Allocation(job_id, chosen, shared, squeue.gpus_of_tasks(job_id))
 
 
 def run(text: str) -> int:

@@ -15,9 +15,9 @@ from cyclopts import App
 from infra.terminal import printable
 from workloads import temporary
 from workloads.exits import Exit, WorkloadError
-from workloads.launch import guard
+from workloads.gang import guard
 from workloads.options import Flat, option
-from workloads.slurm import allocation, queue
+from workloads.slurm import allocation, squeue
 from workloads.slurm.options import SlurmOptions
 from workloads.slurm.script import completed, script, step_script
 
@@ -60,7 +60,7 @@ def run(
         print(text, end="")
         return Exit.OK
     storage = _storage(options)
-    job_id = queue.submit(text)
+    job_id = squeue.submit(text)
     say(f"job {job_id}: {options.nodes} nodes; `rdma-ray slurm attach {job_id}` follows it, `scancel {job_id}` ends it")
     if detach:
         print(job_id)
@@ -104,7 +104,7 @@ def attach(job_id: Annotated[str, option(help="ID of the job: see `squeue --me`.
     Exit codes: that of the command; 1 also if the job failed, 130 if it was
     canceled.
     """
-    return follow(queue.check_id(job_id), None)
+    return follow(squeue.check_id(job_id), None)
 
 
 def check(command: tuple[str, ...], options: SlurmOptions) -> None:
@@ -129,7 +129,7 @@ def follow(job_id: str, outputs: Path | None) -> int:
         shown, lines, asked = "", None, 0.0
         while True:
             if time.monotonic() - asked >= POLL_S:
-                job, asked = queue.job(job_id), time.monotonic()
+                job, asked = squeue.job(job_id), time.monotonic()
                 if job.words != shown and not job.over:
                     say(f"job {job_id} {(shown := job.words)}")
                 if job.log is None:
@@ -149,7 +149,7 @@ def follow(job_id: str, outputs: Path | None) -> int:
         raise
 
 
-def _ended(job: queue.Job, lines: Lines) -> int:
+def _ended(job: squeue.Job, lines: Lines) -> int:
     deadline = time.monotonic() + LAST_LINES_S
     while _show(lines) or not (lines.read or lines.problem or time.monotonic() > deadline):
         time.sleep(0 if lines.read else LOG_POLL_S)

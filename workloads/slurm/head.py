@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from infra import listener
-from infra.catalog.machines import CATALOG
-from infra.outputs import machine_fabric
 from workloads.slurm.facts import drivers, free_port
 
 ANSWER_S = 10.0
@@ -57,8 +55,15 @@ class Cluster:
         """
         return {row["node_name"]: row["resources_total"] for row in self._rows()} if self.gcs else {}
 
-    def outputs(self, folder: Path, alive: Mapping[str, Mapping[str, float]], machine: str) -> dict[str, Any]:
-        """Return the outputs of `infra/outputs.py`, with the resources of the smallest node that is `alive`."""
+    def outputs(
+        self, folder: Path, alive: Mapping[str, Mapping[str, float]], machine: str, known: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the outputs of `infra/outputs.py`, with the resources of the smallest node that is `alive`.
+
+        Args:
+            machine: Machine type of the nodes; "" if it is not known.
+            known: Fabric of this type; empty if it is not known.
+        """
         cpus, gpus = (min(int(each.get(kind, 0)) for each in alive.values()) for kind in ("CPU", "GPU"))
         ray = {
             "cluster": folder.name,
@@ -71,7 +76,7 @@ class Cluster:
         }
         nodes = len(self._nodes)
         return outputs(
-            nodes, cpus=cpus, gpus=gpus, fabric=fabric(machine, gpus, drivers()), machine=machine, ray=ray,
+            nodes, cpus=cpus, gpus=gpus, fabric=known or fabric_of(gpus, drivers()), machine=machine, ray=ray,
             storage=str(folder.parent),
         )  # fmt: skip
 
@@ -105,13 +110,8 @@ def outputs(
     }
 
 
-def fabric(machine: str, gpus: int, drivers: Collection[str]) -> dict[str, Any]:
-    """Return the fabric of nodes of a machine type; without one, by the drivers of a node's RDMA NICs.
-
-    Without GPUs, nothing uses these.
-    """
-    if machine:
-        return machine_fabric(CATALOG[machine])
+def fabric_of(gpus: int, drivers: Collection[str]) -> dict[str, Any]:
+    """Return the fabric of nodes of an unknown type, by the drivers of a node's RDMA NICs. Only GPUs use these."""
     transport = "efa" if gpus and "efa" in drivers else "ib" if gpus and drivers else "socket"
     return {"transport": transport, "nics": None, "gbpsPerNic": None, "floors": []}
 

@@ -84,7 +84,7 @@ scontrol --oneliner show node "$hosts" |
 
 # Runs on each node: `node WORD …` starts Ray there, in a container if the step is in none.
 node() {
-    local code words=("$python" -P -u -m workloads.slurm.node "$folder" "$wait_s" "$machine" "$@")
+    local code words=("$python" -P -u -m workloads.slurm.node "$folder" "$wait_s" "$machine" "$fabric" "$@")
     # Slurm signals this shell as well, and kills what is left when it ends.
     trap : HUP INT TERM
     export PYTHONPATH=$package
@@ -178,7 +178,7 @@ esac
 # A cluster that stays has no hold on `$(rdma-ray slurm run)`.
 output=1
 [ -z "$run" ] || [ ${#command[@]} != 0 ] || output=2
-srun "${flags[@]}" bash -c "$(declare -p storage package python wait_s machine mounts engine archive tag folder)
+srun "${flags[@]}" bash -c "$(declare -p storage package python wait_s machine fabric mounts engine archive tag folder)
 $(declare -f node contained remove_folder)
 "'node "$@"' node "${command[@]}" >&"$output" &
 step=$!

@@ -1,6 +1,6 @@
 """One node of the cluster on an allocation of Slurm: starts Ray there, watches it, and leaves nothing of it behind.
 
-    python -m workloads.slurm.node FOLDER WAIT_S MACHINE [COMMAND …]
+    python -m workloads.slurm.node FOLDER WAIT_S MACHINE FABRIC [COMMAND …]
 
 `job.sh` runs it on each node. FOLDER is the job's, which all nodes see: `token`, `nodes` (a name and an address in each
 line), and what the first node adds: `head.json`, and `outputs.json` once all nodes have joined. The first node
@@ -24,11 +24,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from workloads import temporary
-from workloads.launch.guard import PRCTL, SUBREAPER, die_with_parent, kill_descendants
+from workloads.gang.guard import PRCTL, SUBREAPER, die_with_parent, kill_descendants
 from workloads.rendezvous import select_interface
 from workloads.slurm import facts, head
 from workloads.slurm.members import ImpostorError, Link, Members
@@ -64,11 +65,12 @@ class Node:
         folder: The job's folder.
         place: Folder of this node, for Ray's sockets and logs.
         machine: Machine type of the nodes; "" if it is not known.
+        fabric: Network between machines of this type, as in `infra/outputs.py`; empty if it is not known.
     """
 
-    def __init__(self, folder: Path, place: Path, wait_s: float, machine: str) -> None:
+    def __init__(self, folder: Path, place: Path, wait_s: float, machine: str, fabric: Mapping[str, Any]) -> None:
         self.folder, self.place, self.deadline = folder, place, time.monotonic() + wait_s
-        self.wait_s, self.machine = wait_s, machine
+        self.wait_s, self.machine, self.fabric = wait_s, machine, fabric
         self.name = os.environ["SLURMD_NODENAME"]
         with temporary.opened(folder):
             pass  # the job's script created it, and no other user can have changed it
@@ -107,7 +109,7 @@ class Node:
             while missing := sorted(set(self.nodes) - (alive := cluster.alive()).keys()):
                 why = [f"{name} ({'its Ray does not join' if name in joined else 'not started'})" for name in missing]
                 self._wait(members, f"missing {', '.join(why)}: not all nodes joined")
-            described = cluster.outputs(self.folder, alive, self.machine)
+            described = cluster.outputs(self.folder, alive, self.machine, self.fabric)
             write(self.folder / "outputs.json", described)
             say(f"Ray runs on {len(self.nodes)} nodes: {', '.join(self.nodes)}; outputs {self.folder / 'outputs.json'}")
             if command:
@@ -286,7 +288,7 @@ def say(text: str) -> None:
     print(f"rdma-ray: {text}", flush=True)
 
 
-def main(folder: str, wait_s: str, machine: str, *command: str) -> int:
+def main(folder: str, wait_s: str, machine: str, fabric: str, *command: str) -> int:
     """Run this node to its end, and return its exit code."""
     noted: list[int] = []
     nodes: list[Node] = []
@@ -302,7 +304,7 @@ def main(folder: str, wait_s: str, machine: str, *command: str) -> int:
     os.umask(0o077)
     try:
         with own_place() as place:
-            nodes.append(node := Node(Path(folder), place, float(wait_s), machine))
+            nodes.append(node := Node(Path(folder), place, float(wait_s), machine, json.loads(fabric)))
             node.signal = noted[0] if noted else 0
             try:
                 return node.run(command)

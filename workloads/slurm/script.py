@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from infra.catalog.machines import CATALOG
+from infra.outputs import machine_fabric
 from workloads.nccl.judge.expectation import Expectation
 from workloads.options import ROOT
 from workloads.slurm.options import SlurmOptions
@@ -65,10 +69,16 @@ def _variables(options: SlurmOptions, command: Sequence[str]) -> list[str]:
         "image": options.image or "",
         "wait_s": str(options.wait_s),
         "machine": options.machine or "",
+        "fabric": json.dumps(known_fabric(options.machine)),
     }
     lists = {"mounts": options.mount, "command": command}
     lines = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
     return lines + [f"{name}=({shlex.join(words)})" for name, words in lists.items()]
+
+
+def known_fabric(machine: str | None) -> dict[str, Any]:
+    """Return the network between machines of a type, which nodes get as JSON: they have no catalog. Empty for None."""
+    return machine_fabric(CATALOG[machine]) if machine else {}
 
 
 def _header(options: SlurmOptions) -> list[str]:

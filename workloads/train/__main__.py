@@ -25,7 +25,8 @@ except ModuleNotFoundError:  # images of others
 
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Flat, JsonFile, json_to_stdout, usage_error
-from workloads.results import Event, emit, handled, write_file
+from workloads.results.events import Event, emit, handled
+from workloads.results.files import write_file
 from workloads.train.lines import heading, lines, progress
 from workloads.train.options import ConvNeXtOptions, DigitsOptions, GPTOptions, RunOptions
 from workloads.train.outcome import finished, judge, opened, reached

@@ -20,7 +20,8 @@ from pyarrow import fs  # type: ignore[import-untyped]  # pyarrow ships no types
 from pydantic import Field
 
 from workloads.exits import WorkloadError, last_line
-from workloads.results import Part, loads
+from workloads.results.documents import Part
+from workloads.results.files import loads
 
 CARD = "checkpoint.json"
 

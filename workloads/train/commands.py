@@ -13,9 +13,9 @@ from cyclopts import App, Parameter
 
 from workloads.client.connection import Connection
 from workloads.client.run import run_job
-from workloads.client.view import Terminal
 from workloads.options import Flat, JobOptions
-from workloads.results import write_file
+from workloads.results.files import write_file
+from workloads.terminal.console import Terminal
 from workloads.train import report
 from workloads.train.options import ConvNeXtOptions, DigitsOptions, GPTOptions, RunOptions
 from workloads.train.request import environment, resolve, resolve_convnext, resolve_gpt

@@ -25,9 +25,9 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer  # that o
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.launch.placement import GangRequest, never, read, report_waits
+from workloads.gang.placement import GangRequest, never, read, report_waits
 from workloads.loading import load
-from workloads.results import emit
+from workloads.results.events import emit
 from workloads.train import journal
 from workloads.train.checkpoints import Folder
 from workloads.train.options import REQUEST, RunOptions

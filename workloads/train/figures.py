@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, median_low
 from typing import Any, Literal
 
-from workloads.results import percentile
+from workloads.results.documents import percentile
 from workloads.train.convnext.flops import mfu, peak
 from workloads.train.options import Single
 from workloads.train.result import Communication, Curve, Figures, Outcome, Scaling, StepTime, Straggler, Worker

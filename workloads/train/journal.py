@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from workloads.exits import WorkloadError
-from workloads.results import loads
+from workloads.results.files import loads
 from workloads.train.checkpoints import Folder
 from workloads.train.options import RunOptions
 from workloads.train.result import Failure, Goodput, Survival

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workloads.results import Event
+from workloads.results.events import Event
 from workloads.train.figures import FEWEST_STEPS
 from workloads.train.options import ConvNeXtOptions, GPTOptions
 from workloads.train.result import Figures, Goodput, Result, Straggler, Timeline, Worker

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workloads.exits import WorkloadError
-from workloads.results import emit
+from workloads.results.events import emit
 from workloads.train.options import RunOptions
 
 FORWARDED = (

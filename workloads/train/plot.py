@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from workloads.plotting import BAD, GRID, INK, LINES, SOFT, encoded, style
-from workloads.results import write_file
+from workloads.results.files import write_file
+from workloads.terminal.plots import BAD, GRID, INK, LINES, SOFT, encoded, style
 from workloads.train.lines import PER_S, duration, rate, title
 from workloads.train.result import Result
 

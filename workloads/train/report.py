@@ -9,9 +9,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from workloads.client.view import ProgressView, say
 from workloads.exits import WorkloadError, last_line
-from workloads.results import Event, read_json
+from workloads.results.events import Event
+from workloads.results.files import read_json
+from workloads.terminal.console import say
+from workloads.terminal.progress import ProgressView
 from workloads.train.lines import heading, lines, progress
 from workloads.train.result import Result
 from workloads.train.timeline import from_cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from workloads.exits import WorkloadError
-from workloads.results import new_id
+from workloads.results.events import new_id
 from workloads.train.logs import forwarded
 from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, GPTOptions, RunOptions, Single
 from workloads.train.result import Result

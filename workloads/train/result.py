@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from workloads.nccl.evidence.gpu import Gpu
-from workloads.results import JobResult, Part
+from workloads.hardware.gpu import Gpu
+from workloads.results.documents import JobResult, Part
 from workloads.train.options import Request
 
 SCHEMA = "rdma-ray/train/4"

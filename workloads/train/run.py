@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.evidence.gpu import GpuWatch
-from workloads.results import emit
+from workloads.hardware.gpu import GpuWatch
+from workloads.results.events import emit
 from workloads.train import task
 from workloads.train.checkpoints import Folder, label_of
 from workloads.train.data.feed import Feed

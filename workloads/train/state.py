@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils._pytree import tree_leaves, tree_map
 
 from workloads.exits import WorkloadError
-from workloads.results import emit
+from workloads.results.events import emit
 from workloads.train.checkpoints import Folder, reason
 from workloads.train.figures import communication
 from workloads.train.place import Place

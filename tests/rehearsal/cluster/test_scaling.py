@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.pins import RAY_API
-from infra.gke.ray import ray_args as gke_args
+from infra.gke.workload import ray_args as gke_args
 from infra.kubernetes.ray_cluster import ray_job_spec
 from infra.outputs import JOB_STACK, Outputs
 from rehearsal.clouds.kubernetes.quantities import amount

@@ -13,8 +13,8 @@ from pulumi import ResourceHookArgs
 from infra.catalog.machines import EKS_CATALOG
 from infra.eks.node_groups import keep_size_within_limits
 from infra.eks.pod import OBSOLETE
-from infra.eks.ray import ray_args
 from infra.eks.stack import provider_problems
+from infra.eks.workload import ray_args
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import ray_cluster_spec
 from infra.running_nodes import RunningNodesError, refuse_replacement

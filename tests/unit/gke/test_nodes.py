@@ -11,9 +11,9 @@ import pytest
 
 from infra.catalog.capacity import GKE_CAPACITIES
 from infra.catalog.machines import GKE_CATALOG
-from infra.eks.ray import ray_args as on_eks
+from infra.eks.workload import ray_args as on_eks
 from infra.gke.pod import LOCAL_SSD_GB, SPARE_GIB
-from infra.gke.ray import ray_args
+from infra.gke.workload import ray_args
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import STOP_S, ray_cluster_spec
 from infra.settings.cloud import supported

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from infra.catalog.gcp import version_key
 from infra.catalog.machines import GKE_CATALOG
-from infra.gke.pod import GVNIC_NETWORK, rdma_network
-from infra.gke.site import ACCOUNT_ID_ROOM, NoVersionError, Site, control_plane_version, minimum_version
+from infra.catalog.names import rdma_network
+from infra.gke.names import ACCOUNT_ID_ROOM, NoVersionError, Site, control_plane_version, minimum_version
+from infra.gke.pod import GVNIC_NETWORK
 from infra.naming import shorten
 from tests.unit.stacks import GKE, gke, problems_of
 

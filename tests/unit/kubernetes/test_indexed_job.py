@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from infra.gke.ray import gcs_folder, ray_args
-from infra.gke.site import Site
+from infra.gke.names import Site
+from infra.gke.workload import gcs_folder, ray_args
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.indexed_job_pod.pod import Pod, pod_of

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from infra.eks.pod import OBSOLETE
 from infra.fabric import GpuPod
 from infra.gke.pod import INSTALLED
-from infra.kubernetes.nccl_job import HOST_NAME_ROOM, IMAGES, NcclJob, Sweep, nccl_job, size
-from infra.kubernetes.nccl_job_manifest import key_secret, manifests, mpirun
 from infra.kubernetes.pods import NCCL_JOB_POD, script_files
+from infra.nccl_job import HOST_NAME_ROOM, IMAGES, NcclJob, Sweep, nccl_job, size
+from infra.nccl_job_manifest import key_secret, manifests, mpirun
 from infra.plan import plan
 from infra.settings import Settings, parse
 from tests.unit.stacks import EKS, GKE, LOCAL, changed

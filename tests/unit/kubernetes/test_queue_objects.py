@@ -10,10 +10,10 @@ import pytest
 from infra.catalog.aws import TOPOLOGY as EKS_TOPOLOGY
 from infra.catalog.gcp import TOPOLOGY as GKE_TOPOLOGY
 from infra.catalog.machines import CATALOG, EKS_CATALOG, GKE_CATALOG
+from infra.catalog.names import LOCAL_QUEUE
 from infra.eks import pod as on_eks
 from infra.gke import pod as on_gke
 from infra.kubernetes.queue_objects import (
-    LOCAL_QUEUE,
     MAX_RUN_ANNOTATION,
     NICS,
     QUEUE_LABEL,

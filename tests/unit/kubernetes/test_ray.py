@@ -11,8 +11,8 @@ import pytest
 
 from infra.catalog.machines import EKS_CATALOG
 from infra.eks.pod import queue_args
-from infra.eks.ray import ray_args as on_eks
-from infra.gke.ray import ray_args as on_gke
+from infra.eks.workload import ray_args as on_eks
+from infra.gke.workload import ray_args as on_gke
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec

@@ -223,7 +223,7 @@ def test_load_sees_unknown_keys(configuration: dict[str, str], monkeypatch: pyte
     [
         "infra.settings.load, infra.settings.schema, infra.plan, infra.addresses, infra.gke.pod, infra.eks.pod",
         # Printing an NCCL Job needs no SDK either.
-        "workloads.nccl.job",
+        "workloads.nccl.manifest",
         # The engine and its hosts load the SDKs; whoever reads what they registered need not.
         "rehearsal.__main__, rehearsal.invariants.violations",
     ],

@@ -12,16 +12,20 @@ from tools import structure
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with one module per top folder, each importing the folder before it."""
-    for folder, text in {
-        "infra": "import os\n",
-        "workloads": "from infra import a\n",
-        "tools": "from workloads.a import os\n",
-        "rehearsal": "import tools.a\n",
-        "tests": "from rehearsal import a\n",
+    for file, text in {
+        "infra/outputs.py": "import os\n",
+        "workloads/exits.py": "from infra import outputs\n",
+        "tools/a.py": "from workloads.exits import os\n",
+        "rehearsal/a.py": "import tools.a\n",
+        "tests/a.py": "from rehearsal import a\n",
     }.items():
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "a.py").write_text(text)
+        write(tmp_path, file, text)
     return tmp_path
+
+
+def write(project: Path, file: str, text: str) -> None:
+    (project / file).parent.mkdir(parents=True, exist_ok=True)
+    (project / file).write_text(text)
 
 
 def test_clean_project_has_no_problems(project: Path) -> None:
@@ -29,19 +33,70 @@ def test_clean_project_has_no_problems(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "imported"), [("infra", "workloads"), ("workloads", "tools"), ("tools", "rehearsal"), ("infra", "tests")]
+    ("file", "imported"),
+    [
+        ("infra/b.py", "workloads.exits"),
+        ("workloads/options.py", "tools.a"),
+        ("tools/b.py", "rehearsal.a"),
+        ("infra/b.py", "tests.a"),
+    ],
 )
-def test_import_in_the_wrong_direction_names_file_and_line(project: Path, folder: str, imported: str) -> None:
-    (project / folder / "b.py").write_text(f"\ndef f():\n    from {imported} import a\n")
+def test_import_in_the_wrong_direction_names_file_and_line(project: Path, file: str, imported: str) -> None:
+    folder, module = imported.split(".")
+    write(project, file, f"\ndef f():\n    from {folder} import {module}\n")
     found = list(structure.problems(project))
-    assert found[0].startswith(f"{folder}/b.py:3: {folder} must not import {imported}.a: move")
+    assert found[0].startswith(f"{file}:3: {file.partition('/')[0]} must not import {imported}: move")
 
 
 def test_simulated_cloud_imports_nothing_of_the_program(project: Path) -> None:
-    (project / "rehearsal" / "clouds").mkdir()
-    (project / "rehearsal" / "clouds" / "b.py").write_text("from infra import a\n")
+    write(project, "rehearsal/clouds/b.py", "from infra import outputs\n")
     [found] = structure.problems(project)
     assert found == "rehearsal/clouds/b.py:1: rehearsal.clouds must not import infra: pass the value in"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"workloads/client/a.py": "def f():\n    from workloads.run import b\n", "workloads/run/b.py": ""},
+            "workloads/client/a.py:2: client must not import workloads.run.b, a higher floor: move what it needs down",
+        ),
+        ({"workloads/b.py": ""}, "workloads/b.py: workloads.b is on no floor: add it to one in tools/structure.py"),
+        (
+            {"workloads/run/b.py": "import infra.c\n", "infra/c.py": ""},
+            "workloads/run/b.py:1: workloads must not import infra.c: only infra.outputs, infra.catalog,",
+        ),
+        (
+            {
+                "workloads/client/a.py": "from workloads.gang import b\n",
+                "workloads/client/c.py": "",
+                "workloads/gang/b.py": "from workloads.client import c\n",
+            },
+            "workloads/client/a.py:1: workloads.client imports workloads.gang, which imports workloads.client (",
+        ),
+        ({"infra/gke/ray.py": "", "tests/b.py": "import ray\n"}, "infra/gke/ray.py: ray is the name of a library"),
+        ({"infra/gke/queue.py": ""}, "infra/gke/queue.py: queue is the name of a library: rename the module"),
+    ],
+)
+def test_broken_rule_names_file_and_fix(project: Path, files: dict[str, str], message: str) -> None:
+    for file, text in files.items():
+        write(project, file, text)
+    [found] = structure.problems(project)
+    assert found.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import torch\nimport workloads.gang.b\n", "import workloads.gang.b\nif __name__ == '__main__':\n    pass\n"],
+)
+def test_program_on_the_cluster_imports_nothing_of_infra_when_it_starts(project: Path, program: str) -> None:
+    write(project, "workloads/train/a.py", program)
+    write(project, "workloads/gang/b.py", "def f():\n    import infra.outputs\n")
+    assert list(structure.problems(project)) == []
+    write(project, "workloads/gang/b.py", "try:\n    import infra.outputs\nexcept ImportError:\n    pass\n")
+    [found] = structure.problems(project)
+    chain = "workloads.gang.b → infra.outputs"
+    assert found == f"workloads/train/a.py: runs on the cluster, and imports {chain}: pass the value in"
 
 
 @pytest.mark.parametrize(
@@ -68,4 +123,4 @@ def test_long_files_and_too_many_short_files_are_named(project: Path) -> None:
         (project / "infra" / f"short{number}.py").write_text("x = 1\n")
     long, short = structure.problems(project)
     assert long == "infra/long.py: 401 lines, more than 400: split it"
-    assert short.startswith("29 files under 40 lines, at most 24: merge some: infra/a.py (1), ")
+    assert short.startswith("33 files under 40 lines, at most 28: merge some: infra/outputs.py (1), ")

@@ -13,13 +13,13 @@ from tests.workloads.conftest import Cluster, wait_until_free, write_outputs
 from workloads.client.api import Api
 from workloads.client.run import attend
 from workloads.client.submit import submit
-from workloads.client.view import View
 from workloads.exits import Exit
 from workloads.nccl.kinds import COLLECTIVES
 from workloads.nccl.point_patterns import Variant, flows, variants
 from workloads.nccl.result import Result, World
 from workloads.nccl.units import BUSBW_FACTORS, REDUCTIONS
-from workloads.results import new_id
+from workloads.results.events import new_id
+from workloads.terminal.progress import View
 
 RANKS = 4
 

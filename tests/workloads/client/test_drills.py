@@ -24,7 +24,7 @@ from tests.workloads.conftest import Cluster
 from workloads.client.api import Api, exit_code
 from workloads.client.follow import follow
 from workloads.client.submit import submit
-from workloads.results import new_id
+from workloads.results.events import new_id
 
 LINES, CODE = 1200, 7
 COUNT = f"import sys, time\nfor n in range({LINES}): print('line', n, flush=True); time.sleep(0.05)\nsys.exit({CODE})"

@@ -20,15 +20,15 @@ from workloads.client import run
 from workloads.client.api import Api, Job
 from workloads.client.entry_point import run_driver
 from workloads.client.stack import read_outputs
-from workloads.client.view import View
 from workloads.exits import Exit
-from workloads.launch import driver as launcher
-from workloads.launch.masked import JOB_CONFIG
+from workloads.gang.masked import JOB_CONFIG
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.result import Result
 from workloads.options import StackOptions
-from workloads.results import new_id
+from workloads.results.events import new_id
+from workloads.run import driver as launcher
 from workloads.secrecy import REDACTED, Masker
+from workloads.terminal.progress import View
 
 HERE = json.dumps(LOCAL | {"ray": LOCAL["ray"] | {"token": "", "mode": "job"}})
 
@@ -261,7 +261,7 @@ def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
 
 def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
     """On real Ray: the ranks of both nodes start in the folder, with the secret of the entry point, and save."""
-    api, folder = Api.of(cluster.outputs), ROOT / "tests" / "workloads" / "launch" / "scripts"
+    api, folder = Api.of(cluster.outputs), ROOT / "tests" / "workloads" / "gang" / "scripts"
     code = "import os; t = os.environ['HF_TOKEN']; print(t[::-1], t, flush=True); exec(open('user.py').read())"
     request = shlex.join(["--nodes", "2", "--secret", "HF_TOKEN", "--all", "--working-dir", str(folder), "--json", "-"])
     command = f"{sys.executable} -m workloads.cli run {request} -- python -c {shlex.quote(code)} sleep"

@@ -16,9 +16,9 @@ from pydantic import SecretStr
 from workloads.client.api import Api, Job, UnknownError, UnreachableError, exit_code
 from workloads.client.follow import follow
 from workloads.client.run import Ended, attend
-from workloads.client.view import View
 from workloads.exits import Exit, WorkloadError
-from workloads.results import MARK, Event
+from workloads.results.events import MARK, Event
+from workloads.terminal.progress import View
 
 
 def job(status: str, code: int | None = None) -> Job:

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.kubernetes.pods import DASHBOARD_PORT, SERVE_PORT
+from infra.catalog.names import DASHBOARD_PORT, SERVE_PORT
 from tests.workloads.client.fake_kubectl import Fake
 from tests.workloads.conftest import ROOT
 from tests.workloads.stack_outputs import GKE

@@ -14,8 +14,8 @@ from tests.workloads.stack_outputs import GKE as DOCUMENT
 from tests.workloads.stack_outputs import TOKEN, outputs
 from workloads.cli import main
 from workloads.client import stack
-from workloads.client.stack import limits_of
 from workloads.exits import Exit, WorkloadError
+from workloads.nccl.judge.expectation import limits_of
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.presets import PRESETS
 from workloads.options import StackOptions

@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any
 
 from infra.catalog.machines import CATALOG, GkeMachine, Machine
+from infra.catalog.names import rdma_network
 from infra.catalog.pins import RAY
-from infra.gke.pod import rdma_network
 from infra.outputs import Outputs, cloud_outputs
 from infra.settings import parse
 from infra.settings.cloud import CloudSettings
@@ -24,7 +24,7 @@ from tests.workloads.stack_outputs import LOCAL
 from workloads.doctor.machines import EFA, GPU, NETWORKS
 from workloads.doctor.probe import LIBRARIES, Gpu, Probe
 from workloads.doctor.state import EVERYWHERE, OWN, SYSTEM, State
-from workloads.nccl.evidence.facts import Nic
+from workloads.hardware.nic import Nic
 
 Json = dict[str, Any]
 NOW = 1_795_433_712.0

@@ -27,10 +27,11 @@ from workloads.doctor.bundle import SIZE, Bundle, bundle_of
 from workloads.doctor.diagnosis import diagnose
 from workloads.doctor.kept import STATE_BYTES
 from workloads.doctor.state import RAY_PATHS, Collector, dumped
+from workloads.evidence.raw_log import pack
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence.raw_log import pack
 from workloads.options import ResultOptions, StackOptions
-from workloads.results import MARK, write_file
+from workloads.results.events import MARK
+from workloads.results.files import write_file
 
 SECRETS = {
     name: f"{name}-7Qx4{number}zZ9pLm2"

@@ -11,7 +11,7 @@ import time
 from tests.workloads.conftest import Cluster
 from workloads.client.api import Api
 from workloads.client.submit import submit
-from workloads.results import new_id
+from workloads.results.events import new_id
 
 WAITING = "import ray; from ray.util import placement_group as g; ray.init(); ray.get(g([{'CPU': 64}]).ready())"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.workloads.nccl.test_evidence_counters import EFA, MLX5, nic
+from tests.workloads.nccl.test_evidence_counters import EFA, MLX5, written_nic
 from tests.workloads.nccl.test_evidence_gpu import Nvml
 from workloads.monitor.probe import Probe, line_rate
 from workloads.monitor.snapshot import Gpu, Nic
@@ -27,23 +27,25 @@ class Node:
 
 
 def test_rates_are_differences_over_the_time_between_two_readings(tmp_path: Path) -> None:
-    port = nic(tmp_path, "mlx5_0", MLX5)
+    port = written_nic(tmp_path, "mlx5_0", MLX5)
     (port / "state").write_text("4: ACTIVE\n")
     (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
     node = Node(tmp_path)
     assert node.nics() == [Nic(name="mlx5_0", state="ACTIVE", gbps=400)]
     # Units of four bytes: 25e9 of them in two seconds are 400 Gbit/s.
-    nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": 1_000 + 25_000_000_000, "counters/port_rcv_data": 2_000})
+    written_nic(
+        tmp_path, "mlx5_0", {"counters/port_xmit_data": 1_000 + 25_000_000_000, "counters/port_rcv_data": 2_000}
+    )
     [found] = node.nics(seconds=2)
     assert (found.sent_gbps, found.received_gbps) == (400, 0)
 
 
 def test_efa_counts_bytes_and_the_stack_knows_its_line_rate(tmp_path: Path) -> None:
-    nic(tmp_path, "rdmap16s27", EFA)
-    (nic(tmp_path, "rdmap16s27", {}) / "rate").write_text("100 Gb/sec (4X EDR)\n")
+    written_nic(tmp_path, "rdmap16s27", EFA)
+    (written_nic(tmp_path, "rdmap16s27", {}) / "rate").write_text("100 Gb/sec (4X EDR)\n")
     node = Node(tmp_path, gbps=200)
     node.nics()
-    nic(tmp_path, "rdmap16s27", {"hw_counters/tx_bytes": 10_000 + 12_500_000_000})
+    written_nic(tmp_path, "rdmap16s27", {"hw_counters/tx_bytes": 10_000 + 12_500_000_000})
     [found] = node.nics(seconds=1)
     assert (found.sent_gbps, found.received_gbps, found.gbps) == (100, 0, 200)
 
@@ -58,25 +60,25 @@ def test_efa_counts_bytes_and_the_stack_knows_its_line_rate(tmp_path: Path) -> N
 def test_wrapped_counter_has_a_rate_and_a_restarted_nic_has_none(
     tmp_path: Path, before: int, after: int, rate: float | None
 ) -> None:
-    nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": before, "counters/port_rcv_data": 0})
+    written_nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": before, "counters/port_rcv_data": 0})
     node = Node(tmp_path)
     node.nics()
-    nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": after})
+    written_nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": after})
     [found] = node.nics(seconds=1)
     assert found.sent_gbps == rate
-    nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": after + 250_000_000})
+    written_nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": after + 250_000_000})
     [found] = node.nics(seconds=1)
     assert found.sent_gbps == 8
 
 
 def test_errors_stay_listed_and_a_nic_that_appears_has_no_rate_yet(tmp_path: Path) -> None:
-    nic(tmp_path, "mlx5_0", MLX5)
+    written_nic(tmp_path, "mlx5_0", MLX5)
     node = Node(tmp_path)
     node.nics()
-    nic(tmp_path, "mlx5_0", {"counters/link_downed": 3})
+    written_nic(tmp_path, "mlx5_0", {"counters/link_downed": 3})
     node.nics(seconds=1)
-    nic(tmp_path, "mlx5_10", MLX5)
-    nic(tmp_path, "mlx5_2", MLX5)
+    written_nic(tmp_path, "mlx5_10", MLX5)
+    written_nic(tmp_path, "mlx5_2", MLX5)
     found = node.nics(seconds=1)
     assert [(one.name, one.errors, one.sent_gbps) for one in found] == [
         ("mlx5_0", {"link_downed": 2}, 0), ("mlx5_2", {}, None), ("mlx5_10", {}, None),

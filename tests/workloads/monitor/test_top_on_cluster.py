@@ -12,7 +12,7 @@ from workloads.client.api import Api
 from workloads.client.submit import submit
 from workloads.exits import Exit
 from workloads.monitor.snapshot import Snapshot
-from workloads.results import new_id
+from workloads.results.events import new_id
 
 JOB = """
 import ray, time

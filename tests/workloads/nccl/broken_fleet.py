@@ -22,9 +22,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroupGloo
 
+from workloads.evidence.collect import Collector, expanded, gather
 from workloads.nccl import gang as gangs
 from workloads.nccl.device import Cpu
-from workloads.nccl.evidence.collect import Collector, expanded, gather
 from workloads.nccl.hunt.driver import HuntGang
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.rank import HuntRank
@@ -32,7 +32,7 @@ from workloads.nccl.hunt.result import HuntResult, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged
 from workloads.nccl.kinds import Place
-from workloads.results import emit
+from workloads.results.events import emit
 
 Fault = Literal["slow", "corrupt", "stop", "die", "throttled"]
 """Of a rank: its NIC takes SLOW_S per all_gather, or flips a bit; its process is stopped, or killed, within an

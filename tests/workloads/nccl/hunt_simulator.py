@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 
-from workloads.client.view import write_json
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import search
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Answer, Probe, Round, Verdict
+from workloads.terminal.console import write_json
 
 Kind = Literal["nic", "node", "flapping", "spine"]
 

@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-TEXT, LOG, TABLE = "evidence.log_text", "evidence.log_reader", "judge.nccl_tests"
+TEXT, LOG, TABLE = "evidence.log_text", "evidence.log_reader", "nccl.judge.nccl_tests"
 PROBLEMS, CHECKS, VERDICT, READING, RULES = (
-    "evidence.problems", "judge.checks", "judge.verdict", "judge.reading", "judge.expectation",
+    "nccl.problems", "nccl.judge.checks", "nccl.judge.verdict", "nccl.judge.reading", "nccl.judge.expectation",
 )  # fmt: skip
 COUNT, SEEDS = 2_500, (101, 102, 103, 104)
 
@@ -118,7 +118,7 @@ MUTATIONS: Sequence[tuple[str, str, str]] = (
 def changed(number: int) -> tuple[str, str]:
     """Return the module of a mutation and its changed text. ValueError if the text does not have the place once."""
     module, old, new = MUTATIONS[number]
-    name = f"workloads.nccl.{module}"
+    name = f"workloads.{module}"
     source = (ROOT / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
     if source.count(old) != 1:
         raise ValueError(f"mutation {number}: {name} has this text {source.count(old)} times: {old}")

@@ -30,7 +30,7 @@ from workloads.nccl.kinds import COLLECTIVES, Place
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import Operation
 from workloads.nccl.units import format_size, parse_size
-from workloads.results import percentile
+from workloads.results.documents import percentile
 
 SIZES = ("1M", "4M", "16M")
 OPERATIONS = ("all_reduce", "all_gather")

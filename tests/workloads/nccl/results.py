@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from infra.catalog.pins import RAY
-from workloads.nccl.evidence.facts import Channel, Counter, Evidence, LogFacts, RankEvidence
+from workloads.evidence.facts import Channel, Evidence, LogFacts, RankEvidence
+from workloads.hardware.nic import Counter
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.presets import Mode
 from workloads.nccl.result import (

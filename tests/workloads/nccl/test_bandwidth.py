@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from workloads.nccl.result import Iterations
 from workloads.nccl.units import BUSBW_FACTORS, HIERARCHICAL, busbw, format_size, nic_bandwidth, parse_size, sweep
-from workloads.results import percentile
+from workloads.results.documents import percentile
 
 
 def test_all_reduce_of_4_gib_on_16_ranks_in_23_ms_is_350_gb_per_s() -> None:

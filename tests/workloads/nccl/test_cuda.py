@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
+from workloads.evidence.facts import RankEvidence
 from workloads.nccl.answer import Measurement
 from workloads.nccl.device import Cuda
-from workloads.nccl.evidence.facts import RankEvidence
 from workloads.nccl.kinds import COLLECTIVES, Place
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import DTYPES, Operation
@@ -74,8 +74,8 @@ ROOT = Path(__file__).resolve().parents[3]
 RUN = """
 import torch
 import torch.distributed as dist
-from workloads.nccl.evidence.collect import Collector
-from workloads.nccl.evidence.gpu import GpuWatch
+from workloads.evidence.collect import Collector
+from workloads.hardware.gpu import GpuWatch
 
 collector = Collector(0, "nccl", first=True, gpus=GpuWatch(lambda: [torch.cuda.get_device_properties(0)]))
 collector.start()

@@ -19,14 +19,14 @@ from rich.console import Console
 
 from tests.other_user import needs_root
 from tests.planted import ATTACKER, VICTIM, as_user, shared_folder
-from tests.workloads.nccl.test_evidence_counters import MLX5, nic
+from tests.workloads.nccl.test_evidence_counters import MLX5, written_nic
+from workloads.evidence import collect, raw_log
+from workloads.evidence.collect import Collected, Collector, assemble, expanded, remove_stale, send_logs
+from workloads.evidence.facts import RankEvidence
+from workloads.evidence.log_reader import parse_log
+from workloads.evidence.raw_log import LogFolder, named, pack, pack_file
+from workloads.evidence.show import show_evidence
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence import collect, raw_log
-from workloads.nccl.evidence.collect import Collected, Collector, assemble, expanded, remove_stale, send_logs
-from workloads.nccl.evidence.facts import RankEvidence
-from workloads.nccl.evidence.log_reader import parse_log
-from workloads.nccl.evidence.raw_log import LogFolder, named, pack, pack_file
-from workloads.nccl.evidence.show import show_evidence
 from workloads.secrecy import Masker
 
 LOG = (Path(__file__).parent / "logs" / "gib-one-rank.log").read_text()
@@ -48,14 +48,14 @@ def write(rank: Collector, text: str) -> Path:
 
 
 def test_collector_sets_up_reads_and_removes_log(tmp_path: Path) -> None:
-    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    written_nic(tmp_path / "sys", "mlx5_0", MLX5)
     rank = started(tmp_path, RAY_AUTH_TOKEN=TOKEN)
     assert rank.environment["NCCL_DEBUG"] == "INFO"
     assert rank.environment["NCCL_DEBUG_SUBSYS"] == "INIT,NET,GRAPH"
     log = LOG + f"node:1:1 [0] x.cc:1 NCCL WARN refused {TOKEN}\n"
     file = write(rank, log)
     assert file.parent.stat().st_mode & 0o777 == 0o700
-    nic(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": 2_000})
+    written_nic(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": 2_000})
     found = rank.finish(with_log=True)
     assert found.evidence.log is not None
     assert found.evidence.log.plugin == "gIB"
@@ -137,7 +137,7 @@ def test_gloo_rank_reports_missing_log(tmp_path: Path) -> None:
 
 
 def test_only_first_rank_of_node_reports_node_evidence(tmp_path: Path) -> None:
-    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    written_nic(tmp_path / "sys", "mlx5_0", MLX5)
     rank = started(tmp_path, backend="gloo", first=False)
     found = rank.finish(with_log=False)
     assert (found.evidence.counters, found.evidence.nics, found.topology) == (None, None, None)
@@ -199,7 +199,7 @@ lib.ncclGetUniqueId(ctypes.byref(unique))
 lib.ncclCommInitRank(ctypes.byref(comm), 1, unique, 0)
 if sys.argv[2:]:
     from pathlib import Path
-    from workloads.nccl.evidence.collect import Collector
+    from workloads.evidence.collect import Collector
     rank = Collector(0, "nccl", first=False, folder=Path(sys.argv[2]), files=1)
     print(rank.log_choices(True))
     lib.ncclCommInitRank(ctypes.byref(comm), 1, unique, 0)
@@ -312,10 +312,10 @@ def test_equal_reasons_are_grouped_by_rank() -> None:
 
 
 def test_terminal_shows_transport_and_counters(tmp_path: Path) -> None:
-    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    written_nic(tmp_path / "sys", "mlx5_0", MLX5)
     rank = started(tmp_path, RDMA_RAY_IMAGE="registry.example/ray@sha256:1")
     write(rank, LOG)
-    nic(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": 500_000_000, "hw_counters/out_of_sequence": 4})
+    written_nic(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": 500_000_000, "hw_counters/out_of_sequence": 4})
     evidence = assemble({0: rank.finish(with_log=False)}, {})
     assert evidence.image == "registry.example/ray@sha256:1"
     assert evidence.missing == []

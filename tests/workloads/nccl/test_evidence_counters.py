@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.nccl.evidence import node
-from workloads.nccl.evidence.facts import Counter, Nic
-from workloads.nccl.evidence.node import difference, read_counters
+from workloads.hardware import nic
+from workloads.hardware.nic import Counter, Nic, difference, read_counters
 
 MLX5 = {
     "counters/port_xmit_data": 1_000,
@@ -32,7 +31,7 @@ EFA = {
 }
 
 
-def nic(root: Path, name: str, values: dict[str, int], port: int = 1) -> Path:
+def written_nic(root: Path, name: str, values: dict[str, int], port: int = 1) -> Path:
     """Write a NIC's files and return its folder; other files stay."""
     folder = root / name / "ports" / str(port)
     for file, value in values.items():
@@ -43,9 +42,9 @@ def nic(root: Path, name: str, values: dict[str, int], port: int = 1) -> Path:
 
 def counted(root: Path, name: str, before: dict[str, int], after: dict[str, int]) -> Counter:
     """Return the counters of the only NIC between two readings; the second one changes the files in `after`."""
-    nic(root, name, before)
+    written_nic(root, name, before)
     first = read_counters(root) or {}
-    nic(root, name, after)
+    written_nic(root, name, after)
     [found], notes = difference(first, read_counters(root) or {})
     assert (found.nic, notes) == (name, [])
     return found
@@ -90,7 +89,7 @@ def test_counter_reset_is_reported() -> None:
 
 
 def test_unreadable_counters_are_left_out(tmp_path: Path) -> None:
-    folder = nic(tmp_path, "mlx5_0", MLX5)
+    folder = written_nic(tmp_path, "mlx5_0", MLX5)
     (folder / "counters" / "VL15_dropped").write_text("N/A (no PMA)\n")
     (folder / "counters" / "symbol_error").mkdir()
     (folder / "hw_counters" / "odd").write_bytes(b"\xff\xfe")
@@ -99,8 +98,8 @@ def test_unreadable_counters_are_left_out(tmp_path: Path) -> None:
 
 
 def test_ports_of_one_nic_have_distinct_names(tmp_path: Path) -> None:
-    nic(tmp_path, "mlx5_0", MLX5, port=1)
-    nic(tmp_path, "mlx5_0", MLX5, port=2)
+    written_nic(tmp_path, "mlx5_0", MLX5, port=1)
+    written_nic(tmp_path, "mlx5_0", MLX5, port=2)
     assert list(read_counters(tmp_path) or {}) == ["mlx5_0:1", "mlx5_0:2"]
 
 
@@ -110,14 +109,14 @@ def test_reading_without_nic_is_none(tmp_path: Path) -> None:
 
 
 def test_links_are_read_from_sysfs(tmp_path: Path) -> None:
-    port = nic(tmp_path, "mlx5_0", MLX5)
+    port = written_nic(tmp_path, "mlx5_0", MLX5)
     pci = tmp_path / "mlx5_0" / "0000:91:00.0"
     pci.mkdir()
     (tmp_path / "mlx5_0" / "device").symlink_to(pci)
     files = {port / "state": "4: ACTIVE", port / "rate": "400 Gb/sec (4X NDR)", port / "link_layer": "Ethernet"}
     for file, text in (files | {tmp_path / "mlx5_0" / "fw_ver": "28.39.1002", pci / "numa_node": "1"}).items():
         file.write_text(f"{text}\n")
-    assert node.nics(tmp_path) == [
+    assert nic.nics(tmp_path) == [
         Nic(
             name="mlx5_0",
             state="ACTIVE",
@@ -140,12 +139,12 @@ def test_links_are_read_from_sysfs(tmp_path: Path) -> None:
 )
 def test_driver_version_is_parsed(tmp_path: Path, text: str, version: str | None) -> None:
     (tmp_path / "version").write_text(text)
-    assert node.driver(tmp_path / "version") == version
-    assert node.driver(tmp_path / "absent") is None
+    assert nic.driver(tmp_path / "version") == version
+    assert nic.driver(tmp_path / "absent") is None
 
 
 def test_topology_is_command_output() -> None:
     print_it = "print('\\x1b[4m\\tGPU0\\tNIC0\\x1b[0m\\nGPU0\\t X \\tPIX')"
-    assert node.topology([sys.executable, "-c", print_it]) == "\tGPU0\tNIC0\nGPU0\t X \tPIX\n"
-    assert node.topology(["/absent/nvidia-smi", "topo", "-m"]) is None
-    assert node.topology([sys.executable, "-c", "raise SystemExit(6)"]) is None
+    assert nic.topology([sys.executable, "-c", print_it]) == "\tGPU0\tNIC0\nGPU0\t X \tPIX\n"
+    assert nic.topology(["/absent/nvidia-smi", "topo", "-m"]) is None
+    assert nic.topology([sys.executable, "-c", "raise SystemExit(6)"]) is None

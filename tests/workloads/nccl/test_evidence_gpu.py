@@ -11,12 +11,12 @@ from ray._private.thirdparty import pynvml
 
 from tests.workloads.nccl.results import fabric
 from tests.workloads.nccl.test_evidence_collect import started
-from workloads.nccl.evidence import gpu as health
-from workloads.nccl.evidence.facts import Evidence, RankEvidence
-from workloads.nccl.evidence.gpu import Gpu, GpuReading, GpuWatch
-from workloads.nccl.evidence.problems import node_problems
+from workloads.evidence.facts import Evidence, RankEvidence
+from workloads.hardware import gpu as health
+from workloads.hardware.gpu import Gpu, GpuReading, GpuWatch
 from workloads.nccl.judge.verdict import verdict_of
 from workloads.nccl.page.page import page
+from workloads.nccl.problems import node_problems
 from workloads.nccl.result import Result, Verdict
 
 PCI = "00000000:3b:00.0"

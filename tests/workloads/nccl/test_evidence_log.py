@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.nccl.evidence.facts import Channel, LogFacts, merge, thinned
-from workloads.nccl.evidence.log_reader import parse_log
+from workloads.evidence.facts import Channel, LogFacts, merge, thinned
+from workloads.evidence.log_reader import parse_log
 
 LOGS = Path(__file__).parent / "logs"
 A, B = "ray-cluster-gpu-group-worker-684r7", "ray-cluster-gpu-group-worker-kx2mq"

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.workloads.nccl.test_evidence_log import MLX5, facts
-from workloads.nccl.evidence.facts import Counter, Evidence, Nic, RankEvidence
-from workloads.nccl.evidence.log_reader import parse_log
-from workloads.nccl.evidence.problems import node_problems, problems
+from workloads.evidence.facts import Evidence, RankEvidence
+from workloads.evidence.log_reader import parse_log
+from workloads.hardware.nic import Counter, Nic
+from workloads.nccl.problems import node_problems, problems
 
 
 def kinds(name: str, nodes: int = 2, **options: object) -> set[str]:

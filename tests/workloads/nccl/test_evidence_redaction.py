@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.nccl.evidence.collect import Collector
-from workloads.nccl.evidence.raw_log import pack_file
+from workloads.evidence.collect import Collector
+from workloads.evidence.raw_log import pack_file
 from workloads.secrecy import Masker, known_secrets, redacted
 
 # Characters of secrets; a leading digit separates them from adjacent words.

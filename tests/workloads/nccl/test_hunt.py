@@ -15,10 +15,10 @@ from tests.workloads.conftest import Cluster
 from workloads.client.api import Api
 from workloads.client.run import JOB_ENVIRONMENT, attend
 from workloads.client.submit import own_package, submit
-from workloads.client.view import View
 from workloads.exits import Exit
 from workloads.nccl.hunt.result import HuntResult
-from workloads.results import new_id
+from workloads.results.events import new_id
+from workloads.terminal.progress import View
 
 # Four ranks on busy cores: with ten other processes, a healthy pair was measured at a tenth of the usual bandwidth.
 QUICK = ("--unit", "rank", "--threshold", "0.05", "--size", "1M", "-n", "5", "--samples", "3")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workloads.nccl.evidence.node import nearest
+from workloads.hardware.nic import nearest
 from workloads.nccl.hunt.rank import pci_address
 from workloads.nccl.hunt.result import Accused, Probe, Rail, Unit
 

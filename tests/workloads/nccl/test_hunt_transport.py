@@ -11,10 +11,11 @@ import pytest
 
 from tests.workloads.nccl.broken_fleet import NICS, nccl_log
 from tests.workloads.nccl.hunt_simulator import Fabric, Fault, play, search_options
+from workloads.evidence.facts import Evidence, RankEvidence
+from workloads.evidence.log_reader import parse_log
 from workloads.exits import Exit
-from workloads.nccl.evidence.facts import Counter, Evidence, Nic, RankEvidence
-from workloads.nccl.evidence.gpu import Gpu, GpuReading
-from workloads.nccl.evidence.log_reader import parse_log
+from workloads.hardware.gpu import Gpu, GpuReading
+from workloads.hardware.nic import Counter, Nic
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Accused, Answer, Probe, Rail, Round, Unit, Verdict, conclude
 from workloads.nccl.hunt.result import Fault as FaultName

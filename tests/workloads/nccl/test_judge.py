@@ -13,13 +13,12 @@ import pytest
 
 from infra.catalog.baselines import Baseline
 from tests.workloads.nccl.corpus.cases import CASES, FOLDER, Case
-from workloads.client.stack import limits_of
-from workloads.nccl.evidence.problems import problems, remark
 from workloads.nccl.judge import checks, verdict
 from workloads.nccl.judge import expectation as rules
-from workloads.nccl.judge.expectation import Expectation
+from workloads.nccl.judge.expectation import Expectation, limits_of
 from workloads.nccl.judge.measurement import MeasuredRow, Measurement
 from workloads.nccl.judge.reading import measurement_of_texts
+from workloads.nccl.problems import problems, remark
 from workloads.nccl.result import Finding, Verdict
 
 

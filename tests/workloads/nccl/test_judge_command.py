@@ -18,7 +18,8 @@ from tests.workloads.nccl.results import fabric, functional, row
 from tests.workloads.stack_outputs import outputs
 from workloads.cli import main
 from workloads.client.api import Job
-from workloads.client.run import Ended, conclude, kind_of
+from workloads.client.kinds import kind_of
+from workloads.client.run import Ended, conclude
 from workloads.exits import Exit
 from workloads.nccl.judge import view
 from workloads.nccl.result import Result, Verdict

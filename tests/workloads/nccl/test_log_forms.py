@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.workloads.nccl.test_judge import text
+from workloads.evidence.log_reader import parse_log
+from workloads.evidence.log_text import decoded
 from workloads.exits import Exit
-from workloads.nccl.evidence.log_reader import parse_log
-from workloads.nccl.evidence.log_text import decoded
 from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.verdict import judge_texts
 from workloads.nccl.result import Verdict

@@ -21,9 +21,9 @@ from infra.catalog.machines import CATALOG
 from tests.workloads.conftest import ROOT
 from tests.workloads.nccl.results import SWEEP, evidence, fabric, failed, functional, passed
 from workloads.cli import main
+from workloads.evidence.raw_log import ranges
 from workloads.exits import Exit
 from workloads.nccl import report
-from workloads.nccl.evidence.raw_log import ranges
 from workloads.nccl.page.content import headline
 from workloads.nccl.page.page import page, write_report
 from workloads.nccl.page.plots import picture

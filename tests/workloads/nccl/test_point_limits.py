@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.workloads.nccl import results
-from workloads.client.stack import limits_of
+from workloads.nccl.judge.expectation import limits_of
 from workloads.nccl.limits import guarded, pair_figures, violations
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits, Variant, flows, limit_of

@@ -19,7 +19,7 @@ from tests.workloads.nccl import mutations
 from tests.workloads.nccl.corpus.cases import CASES, P5, ULTRA, Case
 from tests.workloads.nccl.test_judge import is_as_expected, text
 from tests.workloads.nccl.variations import DAMAGES, ENCODINGS, WRAPPERS, Change, Lines
-from workloads.nccl.evidence.log_text import decoded
+from workloads.evidence.log_text import decoded
 from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.verdict import judge_texts
 

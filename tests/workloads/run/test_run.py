@@ -15,14 +15,14 @@ from pydantic import SecretStr
 
 from infra.terminal import UNPRINTABLE
 from tests.workloads.stack_outputs import LOCAL
+from workloads import sealed
 from workloads.cli import main
 from workloads.client import run as client
 from workloads.client.api import Api, Job, UnreachableError
 from workloads.client.connection import Connection
 from workloads.exits import Exit
-from workloads.launch import sealed
-from workloads.launch.lines import RankLine
-from workloads.results import MARK
+from workloads.results.events import MARK
+from workloads.results.lines import RankLine
 from workloads.secrecy import Masker
 
 SECRET = "value-that-must-stay-secret"
@@ -119,7 +119,7 @@ def test_a_gang_gets_the_command_its_place_and_its_code(head: Head) -> None:
     assert main(["run", *arguments, "--", "torchrun", "train.py", "--json", "--lr=1"]) == Exit.OK
     [job] = head.known.values()
     *program, request = shlex.split(job["entrypoint"])
-    assert program == [sys.executable, "-P", "-m", "workloads.launch.driver"]
+    assert program == [sys.executable, "-P", "-m", "workloads.run.driver"]
     assert json.loads(request) == {
         "nodes": 2,
         "per_node": 2,

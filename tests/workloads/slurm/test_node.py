@@ -20,6 +20,7 @@ from infra.outputs import Outputs
 from tests.other_user import OtherUser, needs_root
 from workloads.slurm import facts, head, node
 from workloads.slurm.members import Link, Members
+from workloads.slurm.script import known_fabric
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_fabric_is_detected(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (65536, 65536))
     transport = {"efa": "efa", "mlx5_core": "ib", "": "socket"}[driver]
     found = facts.drivers(tmp_path / "nics")
-    assert [head.fabric("", gpus, found)["transport"] for gpus in (8, 0)] == [transport, "socket"]
+    assert [head.fabric_of(gpus, found)["transport"] for gpus in (8, 0)] == [transport, "socket"]
     said = facts.warnings({}, tmp_path / "nics")
     assert [line.partition(",")[0] for line in said] == (["locked memory is limited to 64 KiB"] if driver else [])
 
@@ -101,12 +102,13 @@ def test_outputs_fit_the_contract(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     alive = cluster.alive()
     assert alive.keys() == {"n0", "n1"}
     monkeypatch.setattr(cluster, "_rows", list)  # the dashboard is too busy to answer again
-    found = cluster.outputs(tmp_path / "job-7", alive, machine="")
+    found = cluster.outputs(tmp_path / "job-7", alive, machine="", known={})
     outputs = Outputs.model_validate(found)
     assert (outputs.nodes.cpus_per_node, outputs.nodes.gpus_per_node, outputs.nodes.default_gang) == (3, 8, 2)
     assert outputs.storage is not None
     assert outputs.storage.path == str(tmp_path)
-    known = Outputs.model_validate(cluster.outputs(tmp_path / "job-7", alive, machine="p5en.48xlarge"))
+    fabric = known_fabric("p5en.48xlarge")
+    known = Outputs.model_validate(cluster.outputs(tmp_path / "job-7", alive, machine="p5en.48xlarge", known=fabric))
     assert (known.machine, known.fabric.transport, known.fabric.nics) == ("p5en.48xlarge", "efa", 16)
     (tmp_path / "place").mkdir()
     variables = head.entry_environment(found, cluster.gcs, tmp_path / "place")

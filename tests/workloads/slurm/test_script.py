@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ import pytest
 from workloads.cli import main
 from workloads.exits import Exit
 from workloads.slurm.options import SlurmOptions
-from workloads.slurm.script import script
+from workloads.slurm.script import known_fabric, script
 
 ODD = ("python", "a b", "$HOME", "it's", 'say "x"', "two\nlines", "*", "ünï")
 SRUN = """
@@ -154,7 +155,8 @@ def test_each_node_gets_the_command_as_it_was_written(place: Place, tmp_path: Pa
     for node in "01":
         words = (tmp_path / f"python-{node}").read_text().split("\0")[:-1]
         assert words[:4] == ["-P", "-u", "-m", "workloads.slurm.node"]
-        assert words[4:] == [str(tmp_path / "sto rage" / "job-7"), "600", "p5.48xlarge", *ODD]
+        fabric = json.dumps(known_fabric("p5.48xlarge"))
+        assert words[4:] == [str(tmp_path / "sto rage" / "job-7"), "600", "p5.48xlarge", fabric, *ODD]
     assert not [*(tmp_path / "sto rage").iterdir()], "the job's folder goes with the job"
 
 

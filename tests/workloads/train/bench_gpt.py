@@ -20,7 +20,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 
 from tests.workloads.train.bench_gpu import Steps, steps_of
 from tests.workloads.train.gpt_reference import request
-from workloads.results import percentile
+from workloads.results.documents import percentile
 from workloads.train.gpt.flops import SIZES
 from workloads.train.gpt.task import GPTTask
 from workloads.train.options import GPTOptions

@@ -37,7 +37,7 @@ import torch.distributed as dist
 import triton
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
-from workloads.results import percentile
+from workloads.results.documents import percentile
 from workloads.train.convnext import flops
 from workloads.train.convnext.flops import SIZES
 from workloads.train.options import ConvNeXtOptions, RunOptions

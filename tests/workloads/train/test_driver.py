@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from tests.workloads.train.train_ranks import specification
 from tests.workloads.train.training import measured, rank, record
 from workloads.exits import Exit, WorkloadError
-from workloads.results import parse
+from workloads.results.events import parse
 from workloads.train import driver, faults, journal, outcome, shards, task
 from workloads.train.checkpoints import Folder
 from workloads.train.result import Failure

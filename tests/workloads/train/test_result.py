@@ -12,7 +12,7 @@ from tests.workloads.nccl.test_evidence_gpu import gpu
 from tests.workloads.train.training import measured, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit
-from workloads.results import Event
+from workloads.results.events import Event
 from workloads.train.figures import communication
 from workloads.train.lines import lines
 from workloads.train.plot import picture

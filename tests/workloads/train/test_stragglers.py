@@ -12,7 +12,7 @@ import torch.distributed as dist
 from infra.local.loopback import free_ports
 from tests.workloads.nccl.test_evidence_gpu import PCI, PROPERTIES, Nvml
 from tests.workloads.train import train_ranks
-from workloads.nccl.evidence import gpu
+from workloads.hardware import gpu
 from workloads.train.place import Place
 from workloads.train.result import Record
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.catalog.pins import RAY
-from workloads.nccl.evidence.gpu import Gpu
+from workloads.hardware.gpu import Gpu
 from workloads.train.figures import Measurement, RankTimes, fields
 from workloads.train.options import ConvNeXtOptions
 from workloads.train.result import Goodput, Outcome, Record, Result, Survival, Worker

@@ -23,7 +23,7 @@ from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged, with_logged_nics
 from workloads.nccl.kinds import Place
 from workloads.nccl.units import busbw
-from workloads.results import emit
+from workloads.results.events import emit
 
 CHECK_S = 5  # seconds between two checks of the nodes of restarting ranks
 

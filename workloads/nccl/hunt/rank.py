@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from workloads.nccl.evidence.gpu import address
-from workloads.nccl.evidence.node import nearest
+from workloads.hardware.gpu import address
+from workloads.hardware.nic import nearest
 from workloads.nccl.gang import EXTRA_PATIENCE_S
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Report

@@ -15,11 +15,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from workloads.client.view import say
-from workloads.nccl.evidence.show import counted, show_evidence
+from workloads.evidence.show import counted, show_evidence
 from workloads.nccl.hunt.result import Accused, HuntResult, Probe
 from workloads.nccl.report import BenchView, show_fault, show_reason
-from workloads.results import Event, write_file
+from workloads.results.events import Event
+from workloads.results.files import write_file
+from workloads.terminal.console import say
 
 STAGES = {
     "single": "each unit alone",
@@ -184,7 +185,7 @@ def as_svg(result: HuntResult) -> bytes:
     from matplotlib.figure import Figure  # slow to import
     from matplotlib.patches import Patch, Rectangle
 
-    from workloads.plotting import BAD, encoded, style
+    from workloads.terminal.plots import BAD, encoded, style
 
     units, pairs = _matrix(result)
     accused = {one.unit for one in result.accused}

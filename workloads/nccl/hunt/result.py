@@ -13,11 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainSerializer
 
+from workloads.evidence.facts import Evidence
 from workloads.exits import Exit
-from workloads.nccl.evidence.facts import Evidence
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.result import NcclResult
-from workloads.results import Part
+from workloads.results.documents import Part
 
 SCHEMA = "rdma-ray/hunt/2"
 ISOLATE_BELOW = 0.5  # share of the reference below which a unit slows every job that uses it

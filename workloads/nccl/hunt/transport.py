@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from workloads.nccl.evidence.facts import Evidence, LogFacts
-from workloads.nccl.evidence.problems import node_problems, problems
+from workloads.evidence.facts import Evidence, LogFacts
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import SINGLE, Accused, Finding, Rail, Unit, Verdict
+from workloads.nccl.problems import node_problems, problems
 from workloads.nccl.result import Finding as Problem
 
 WRONG_PATH = ("socket-transport", "other-plugin", "other-provider", "no-gdrdma", "nic-missing")

@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from workloads.evidence.facts import LogFacts
+from workloads.evidence.show import counted
 from workloads.exits import Exit
-from workloads.nccl.evidence.facts import LogFacts
-from workloads.nccl.evidence.problems import failure, problems, remark
-from workloads.nccl.evidence.show import counted
 from workloads.nccl.judge import expectation as rules
 from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run
 from workloads.nccl.judge.nccl_tests import UNNAMED
+from workloads.nccl.problems import failure, problems, remark
 from workloads.nccl.result import Comparison, Finding
 from workloads.nccl.units import BUSBW_FACTORS, algbw, busbw, format_size
 

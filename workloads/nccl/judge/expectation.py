@@ -21,13 +21,14 @@ from typing import Annotated, Self
 from pydantic import BaseModel, Field, model_validator
 
 from infra.catalog.baselines import Baseline
-from infra.catalog.machines import CATALOG, Machine
+from infra.catalog.machines import CATALOG, NVLINK, Machine
+from workloads.evidence.facts import LogFacts
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
 from workloads.nccl.judge.nccl_tests import one_algorithm
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import TOLERANCE as TOLERANCE
+from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import Comparison
 from workloads.nccl.units import BUSBW_FACTORS, busbw
 from workloads.options import option
@@ -43,6 +44,21 @@ def machine_named(name: str) -> Machine:
     if name not in CATALOG:
         raise WorkloadError(f"--machine {name}: not in the catalog; choose from {', '.join(CATALOG)}")
     return CATALOG[name]
+
+
+def limits_of(machine: str | None) -> Limits | None:
+    """Return the link limits of a machine type; None for `local` and for an unknown type."""
+    if machine is None or machine not in CATALOG:
+        return None
+    row = CATALOG[machine]
+    link = NVLINK.get(row.gpu)
+    return Limits(
+        machine=row.name,
+        gpus=row.gpus,
+        nics=row.nics,
+        gbps_per_nic=row.gbps_per_nic,
+        nvlink=link.bandwidth if link else None,
+    )
 
 
 class Expectation(BaseModel, frozen=True, extra="forbid"):

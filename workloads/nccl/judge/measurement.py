@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workloads.nccl.evidence.facts import LogFacts
+from workloads.evidence.facts import LogFacts
 from workloads.nccl.result import Finding
 from workloads.nccl.units import format_size
 

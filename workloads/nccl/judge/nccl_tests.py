@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from workloads.evidence import log_text
+from workloads.evidence.log_text import HEAD, REPEATED
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence import log_text
-from workloads.nccl.evidence.log_text import HEAD, REPEATED
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
 
 _UNCHANGED = "all_reduce all_gather reduce_scatter broadcast reduce gather scatter sendrecv alltoallv hypercube"

@@ -11,19 +11,19 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from workloads.evidence.facts import merge
+from workloads.evidence.log_reader import parse_log
+from workloads.evidence.log_text import decoded
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.evidence.facts import merge
-from workloads.nccl.evidence.log_reader import parse_log
-from workloads.nccl.evidence.log_text import decoded
-from workloads.nccl.evidence.problems import failure, node_problems, remark
 from workloads.nccl.judge import nccl_tests
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
 from workloads.nccl.judge.nccl_tests import ERROR, HANG, first_lines
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import violations
 from workloads.nccl.point_patterns import Limits
+from workloads.nccl.problems import failure, node_problems, remark
 from workloads.nccl.result import Finding, Result, Row
-from workloads.results import loads, read_bytes
+from workloads.results.files import loads, read_bytes
 
 NOTHING = Measurement("none", ())
 LARGEST = 2**28  # bytes of a file; a larger log is NCCL_DEBUG=TRACE, which the judge does not need

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from workloads.client.stack import limits_of
 from workloads.exits import Exit
-from workloads.nccl.evidence.problems import THROTTLED, failure, node_problems, problems
 from workloads.nccl.judge import checks
-from workloads.nccl.judge.expectation import Expectation
+from workloads.nccl.judge.expectation import Expectation, limits_of
 from workloads.nccl.judge.measurement import Measurement
 from workloads.nccl.judge.reading import measurement_of_result, measurement_of_texts
+from workloads.nccl.problems import THROTTLED, failure, node_problems, problems
 from workloads.nccl.result import Finding, Result, Verdict
 from workloads.nccl.units import format_size
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from infra.catalog.machines import Machine
-from workloads.client.view import say, table_of
 from workloads.nccl.result import Verdict
 from workloads.nccl.units import format_size
+from workloads.terminal.console import say, table_of
 
 CAPTION = "busbw out of place, GB/s (decimal); figures of low confidence do not gate"
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}

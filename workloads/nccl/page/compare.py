@@ -15,11 +15,11 @@ from typing import Literal
 
 from rich.console import Console
 
-from workloads.client.view import say, table_of
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.result import Result, Row, RowKey
 from workloads.nccl.units import figure, format_size
-from workloads.results import Part
+from workloads.results.documents import Part
+from workloads.terminal.console import say, table_of
 
 THRESHOLD = 5.0  # percent
 SMALL = 2**20  # bytes

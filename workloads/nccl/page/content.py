@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from infra.catalog.machines import Machine
-from workloads.nccl.evidence.facts import LogFacts
-from workloads.nccl.evidence.gpu import Gpu
-from workloads.nccl.evidence.raw_log import ranges
-from workloads.nccl.evidence.show import counted
+from workloads.evidence.facts import LogFacts
+from workloads.evidence.raw_log import ranges
+from workloads.evidence.show import counted
+from workloads.hardware.gpu import Gpu
 from workloads.nccl.result import Result
 from workloads.nccl.units import format_size
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from workloads.nccl.page.rows import Level
 from workloads.nccl.units import format_size
-from workloads.plotting import BAD, GRID, INK, LINES, SOFT, encoded
+from workloads.terminal.plots import BAD, GRID, INK, LINES, SOFT, encoded
 
 WIDTH = 360.0  # points: what a phone shows without shrinking the text
 MAX_TICKS = 16  # names on an axis of a heat map

@@ -12,7 +12,7 @@ from workloads.nccl.page.plots import all_plots, picture
 from workloads.nccl.page.rows import machine_of, shown
 from workloads.nccl.result import Result
 from workloads.nccl.units import figure, format_size
-from workloads.results import write_file
+from workloads.results.files import write_file
 
 HERE = Path(__file__).parent
 # Characters that could end a script element or begin a comment; JSON decodes the escapes.

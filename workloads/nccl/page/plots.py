@@ -21,7 +21,7 @@ from workloads.nccl.page.rows import Group, Level, floors, latencies, line_rates
 from workloads.nccl.report import largest
 from workloads.nccl.result import Pair, Result, Row
 from workloads.nccl.units import format_size
-from workloads.plotting import INK, SOFT, encoded, style
+from workloads.terminal.plots import INK, SOFT, encoded, style
 
 SLOW = 0.90
 """Share of the median below which a pair or a rail is red."""

@@ -1,0 +1,27 @@
+"""Names and ports in a cluster that both the stack and its clients use. Imports no Pulumi."""
+
+from __future__ import annotations
+
+# A script in a pod imports nothing of this package, so it states its own names.
+from infra.kubernetes.service_pod.authorized import HEALTH as HEALTH
+from infra.kubernetes.time_limit_pod import ENDED as ENDED
+
+NAMESPACE = "ray"
+LOCAL_QUEUE = "gpu"
+"""LocalQueue in Ray's namespace; the stack output `queue`."""
+
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+"""Label with the index of a pod of an Indexed Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.28)."""
+
+GCS_PORT = 6379
+DASHBOARD_PORT = 8265
+CLIENT_PORT = 10001
+SERVE_PORT = 8000
+"""HTTP of Ray Serve, on every node with a replica and on the head (Ray docs, serve/http-guide, read 2026-11)."""
+METRICS_PORT, AUTOSCALER_METRICS_PORT, DASHBOARD_METRICS_PORT = METRICS_PORTS = (8080, 44217, 44227)
+"""Metrics of every pod, of the autoscaler and of the dashboard (Ray docs, metrics, read 2026-11)."""
+
+
+def rdma_network(nic: int) -> str:
+    """Return the name of the Network object of an RDMA NIC, counted from 0."""
+    return f"rdma-{nic}"

@@ -1,0 +1,69 @@
+"""Run a command whose output may have secrets, and remove them before it reaches the job's log."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from workloads.gang.guard import LONGEST, PIECE, die_with_parent
+from workloads.secrecy import Masker
+
+JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Variable from which `ray.init` reads a submitted job's runtime environment (Ray 2.60: _private/worker.py)."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+END_POLL_S = 0.1
+
+
+def run_masked(command: Sequence[str], environment: Mapping[str, str], masker: Masker) -> int:
+    """Run a command to its end, pass its output on without secrets, and return its exit code, 128 + N after a signal.
+
+    Each signal reaches it once: Ray sends one to every process of a job (dashboard/modules/job/job_supervisor.py,
+    2.60), others to this process or its process group, which the command then does not share.
+
+    Raises OSError if it cannot run.
+    """
+    of_ray = JOB_CONFIG in os.environ
+    early: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: early.append(number))
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
+        start_new_session=not of_ray, preexec_fn=die_with_parent,
+    )  # fmt: skip
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: None if of_ray else os.killpg(process.pid, number))
+    for early_one in early:
+        os.kill(process.pid, early_one)
+    for lines in _lines(process):
+        sys.stdout.write(masker.text(lines))
+        sys.stdout.flush()
+    code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """Yield the lines of a process until its end, several at once; a line of more than LONGEST bytes in parts.
+
+    A carriage return, as of a progress bar, ends a line too. What a descendant writes after the end is lost.
+    """
+    assert process.stdout is not None
+    descriptor, rest = process.stdout.fileno(), b""
+    while True:
+        ended = process.poll() is not None
+        if select.select([descriptor], [], [], 0 if ended else END_POLL_S)[0]:
+            data = os.read(descriptor, PIECE)
+        elif ended:
+            data = b""
+        else:
+            continue
+        rest += data
+        end = len(rest) if not data or len(rest) > LONGEST else max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
+        whole, rest = rest[:end], rest[end:]
+        if whole:
+            yield whole.decode(errors="replace")
+        if not data:
+            return

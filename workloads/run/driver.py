@@ -1,0 +1,60 @@
+"""Driver of `rdma-ray run` on the cluster, as the entry point of a Ray job: runs the user's command.
+
+python -m workloads.run.driver REQUEST_JSON
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from workloads import sealed
+from workloads.exits import WorkloadError
+from workloads.gang.masked import run_masked
+from workloads.gang.options import RunOptions
+from workloads.secrecy import Masker
+
+NOT_FOUND, NOT_RUN = 127, 126  # exit codes of shells for a command that does not exist, and that cannot run
+
+
+def main(text: str) -> int:
+    """Run the command as requested, and return the exit code of the process."""
+    options = RunOptions.model_validate_json(text)
+    secrets: dict[str, str] = {}
+    try:
+        if options.secrets:
+            values = os.environ if options.secrets_here else sealed.receive(options.client_key)
+            secrets = {name: values[name] for name in options.secrets}
+    except (WorkloadError, KeyError) as error:
+        missing = f"the client did not send the secret {error}" if isinstance(error, KeyError) else str(error)
+        print(missing, file=sys.stderr)
+        return 1
+    if options.mode == "driver":
+        return run_command(options.command, dict(options.environment), secrets)
+    # The head's own command needs none of it, and Ray takes a second to import.
+    return int(import_module("workloads.run.session").run(options, secrets))
+
+
+def run_command(command: tuple[str, ...], environment: dict[str, str], secrets: dict[str, str]) -> int:
+    """Run a command as this process's own, and return its exit code.
+
+    Without secrets, it replaces this process, and the function returns only if it cannot run. Else this process removes
+    them from its output.
+    """
+    # The image's interpreter need not be on PATH.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    variables = os.environ | {"PATH": path} | environment | secrets
+    sys.stdout.flush()
+    try:
+        if secrets:
+            return run_masked(command, variables, Masker(secrets.values()))
+        os.execvpe(command[0], command, variables)
+    except OSError as error:
+        print(f"cannot run {command[0]!r} on the head: {error.strerror}", file=sys.stderr)
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUN
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

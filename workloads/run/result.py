@@ -1,0 +1,92 @@
+"""Result of `rdma-ray run`, which its driver on the cluster emits, and its display."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from workloads.evidence.facts import Evidence
+from workloads.evidence.raw_log import named
+from workloads.gang.options import Mode
+from workloads.results.documents import JobResult, Part
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class RunNode(Part):
+    """Node of a run, with its ranks in order."""
+
+    host: str
+    ip: str
+    node_id: str
+    ranks: list[int]
+
+
+class RunLayout(Part):
+    """Parallel sizes, and the ranks of every group by kind: tp, cp, ep, dp, edp, pp (`gang.layout`)."""
+
+    tp: int
+    cp: int
+    ep: int = 1
+    """Absent from results of earlier versions, which had no option for it."""
+    dp: int
+    pp: int
+    groups: dict[str, list[list[int]]]
+
+
+class RunFailure(Part):
+    """First failure: its rank (None for torchrun itself), node and exit code, and the end of its output."""
+
+    rank: int | None
+    host: str
+    code: int
+    text: str
+
+
+class RunResult(JobResult):
+    """Result of a gang: where its ranks ran, how they ended, and how their data traveled."""
+
+    writer: ClassVar[str] = "rdma-ray run"
+
+    schema_: Literal["rdma-ray/run/1"] = "rdma-ray/run/1"
+    mode: Mode
+    nodes: list[RunNode]
+    layout: RunLayout | None = None
+    exit_codes: list[int | None]
+    """By rank; None for one that was lost with its node."""
+    restarts: int = Field(ge=0)
+    seconds: dict[str, float]
+    """By phase, of all attempts."""
+    failure: RunFailure | None = None
+    evidence: Evidence | None = None
+
+
+def show(result: RunResult, console: Console) -> None:
+    """Print where the ranks ran and how they ended, and the evidence. A failure's traceback is in the log already."""
+    # The nodes of a cluster have neither rich nor infra.
+    from workloads.evidence.show import counted, show_evidence
+    from workloads.terminal.console import say
+
+    if result.nodes:
+        ranks = f"{counted(len(result.exit_codes), 'rank')} on {counted(len(result.nodes), 'node')}"
+        restarts = f", {counted(result.restarts, 'restart')}" if result.restarts else ""
+        say(console, f"{ranks}{restarts}: {', '.join(f'{node.host} ({node.ip})' for node in result.nodes)}")
+    if result.seconds:
+        say(console, ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in result.seconds.items()))
+    if result.failure is not None:
+        say(console, f"exit codes: {'; '.join(ends(result.exit_codes))}")
+    show_evidence(result.evidence, console)
+    say(console, result.reason, None if result.exit_code == 0 else "red")
+
+
+def ends(codes: list[int | None]) -> list[str]:
+    """Return each exit code with its ranks, the rarest first: the cause is seldom what most ranks have."""
+    ranks: dict[int | None, list[int]] = {}
+    for rank, code in enumerate(codes):
+        ranks.setdefault(code, []).append(rank)
+    return [
+        f"{'none' if code is None else code} of {named(found)}"
+        for code, found in sorted(ranks.items(), key=lambda one: len(one[1]))
+    ]

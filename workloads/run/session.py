@@ -1,0 +1,179 @@
+"""A run as a gang: reserve its nodes, run its ranks, start again after a failure, and report how it ended."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from workloads.exits import Exit, WorkloadError, last_line
+from workloads.gang.options import RunOptions
+from workloads.gang.placement import GangRequest, Reservation
+from workloads.gang.ranks import Failure, Gang
+from workloads.results.events import emit
+from workloads.run.result import RunFailure, RunLayout, RunNode, RunResult
+
+PORT_TAKEN = ("EADDRINUSE", "Address already in use", "address already in use")
+PORT_TRIES = 3  # starts with another port, which are no restarts
+
+
+class StoppedError(BaseException):
+    """SIGTERM or SIGINT, as from `rdma-ray stop`. Not an Exception, so that no handler swallows it."""
+
+
+@dataclass
+class Session:
+    """State of a run over all of its attempts."""
+
+    options: RunOptions
+    secrets: Mapping[str, str] = field(repr=False)
+    reserved: Reservation | None = None
+    gang: Gang | None = None
+    restarts: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    evidence: Any = None
+    nodes: list[RunNode] = field(default_factory=list)
+    relaying: bool = False
+    interrupted: bool = False
+
+    def run(self) -> Failure | None:
+        """Run the gang until it succeeds or its restarts are used up; return the last failure."""
+        ports = 0
+        while True:
+            failure = self._attempt()
+            if failure is None or self.gang is None or self.gang.stopped:
+                return failure
+            taken = failure.rank in (None, 0) and any(text in failure.text for text in PORT_TAKEN)
+            if taken and ports < PORT_TRIES:
+                ports += 1
+                emit("note", text="another process took the port of the rendezvous: starting again with another")
+                continue
+            if self.restarts == self.options.max_restarts:
+                return failure
+            self.restarts += 1
+            show(failure)
+            emit("restart", number=self.restarts, of=self.options.max_restarts)
+
+    def _attempt(self) -> Failure | None:
+        options = self.options
+        assert options.nodes is not None
+        per_node = options.per_node or 1
+        if self.reserved is None:
+            with self._phase("placement"):
+                kind = "GPU" if options.use_gpu else "CPU"
+                request = GangRequest(options.nodes, kind, float(per_node))
+                self.reserved = Reservation(request, options.wait_s, options.elastic)
+        self.nodes = [
+            RunNode(
+                host=spot.host,
+                ip=spot.address,
+                node_id=spot.node_id,
+                ranks=list(range(node * per_node, (node + 1) * per_node)),
+            )
+            for node, spot in enumerate(self.reserved.spots)
+        ]
+        self.gang = gang = Gang(options, self.reserved, self.secrets, per_node, self.restarts)
+        try:
+            with self._phase("start"):
+                gang.start()
+            with self._phase("run"):
+                self.relaying = True
+                gang.relay()
+            if options.use_gpu:
+                self.evidence = gang.evidence()
+        except RayError as error:
+            spots = ", ".join(map(str, self.reserved.spots))
+            text = f"an agent did not start on one of {spots}: {last_line(error)}"
+            gang.failures.append(Failure(None, spots, time.time(), Exit.ERROR, text, lost=True))
+        finally:
+            self.relaying = False
+            gang.close()
+        if gang.failure is not None and gang.failure.lost:
+            self.close()
+        return gang.failure
+
+    def close(self) -> None:
+        if self.reserved is not None:
+            self.reserved.close()
+            self.reserved = None
+
+    @contextmanager
+    def _phase(self, name: str) -> Any:
+        emit("phase", name=name)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - began, 3)
+
+    def interrupt(self, *_: object) -> None:
+        """Handle SIGTERM and SIGINT: the ranks get their grace; before they run, the run ends at once."""
+        if self.gang is not None and self.relaying:
+            self.gang.stopped = True
+        elif not self.interrupted:  # once: a signal may arrive twice, to the process group and by its parent
+            self.interrupted = True
+            raise StoppedError
+
+
+def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
+    """Run a gang, emit its result, and return the exit code. The ranks get the secrets as variables."""
+    started = time.time()
+    # The agents print nothing; the ranks' output comes through `Gang.relay`, without loss.
+    ray.init(logging_level=logging.WARNING, log_to_driver=False)
+    session = Session(options, secrets)
+    if (layout := options.layout) is not None:
+        emit("note", text=layout.table())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, session.interrupt)  # Ray's own ends the process at once
+    failure, code, reason = None, int(Exit.OK), ""
+    try:
+        failure = session.run()
+    except WorkloadError as error:
+        code, reason = error.code, str(error)
+    except StoppedError:
+        code, reason = Exit.STOPPED, "stopped before the ranks ran"
+    finally:
+        session.close()
+    gang = session.gang
+    if failure is not None:
+        show(failure)
+        who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else f"torchrun on {failure.host}"
+        code = failure.code
+        reason = f"{who} failed with exit code {code}" if not failure.lost else failure.text.splitlines()[-1]
+    elif gang is not None and gang.stopped:
+        code, reason = Exit.STOPPED, "stopped"
+    elif not reason:
+        reason = "every rank succeeded"
+    ranks = [rank for node in session.nodes for rank in node.ranks]
+    result = RunResult(
+        started=started,
+        finished=time.time(),
+        exit_code=code,
+        reason=reason,
+        versions={"ray": ray.__version__},
+        mode=options.mode,
+        nodes=session.nodes,
+        layout=layout and RunLayout.model_validate(layout.as_json()),
+        exit_codes=[gang.codes.get(rank) if gang else None for rank in ranks],
+        restarts=session.restarts,
+        seconds=session.seconds,
+        failure=failure and RunFailure(rank=failure.rank, host=failure.host, code=failure.code, text=failure.text),
+        evidence=session.evidence,
+    )
+    emit("result", result=result.model_dump(mode="json", by_alias=True))
+    return int(code)
+
+
+def show(failure: Failure) -> None:
+    """Emit a failure, after the output of all ranks. What torchrun says of itself has no rank."""
+    if failure.rank is None:
+        emit("note", text=f"torchrun on {failure.host} failed with exit code {failure.code}:\n{failure.text}")
+    else:
+        emit("failure", rank=failure.rank, host=failure.host, code=failure.code, text=failure.text)
