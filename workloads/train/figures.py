@@ -8,7 +8,6 @@ from statistics import fmean, median, median_low
 from typing import Any, Literal
 
 from workloads.results.documents import percentile
-from workloads.train.convnext.flops import mfu, peak
 from workloads.train.options import Single
 from workloads.train.result import Communication, Curve, Figures, Outcome, Scaling, StepTime, Straggler, Worker
 from workloads.train.timeline import Clock, from_clock
@@ -19,6 +18,11 @@ LEAST_LAG, LEAST_LAG_S = 0.1, 1e-3
 """A late rank takes longer than the usual one by this share of it, and by this time, which a scheduler may take."""
 OFTEN, FEWEST_STEPS = 0.8, 20
 """A straggler is late in this share of the steps, of which there are this many at least."""
+
+
+# Dense bf16 peaks in FLOP/s of SXM modules: the rates behind published MFU figures of ConvNeXt (2026-11). An H200
+# computes like an H100.
+PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +128,7 @@ def figures(measured: Measurement) -> Figures | None:
         ),
         flops_per_unit=flops,
         peak_flops=most,
-        mfu=mfu(rate / len(ranks), flops, most) if most is not None and flops is not None else None,
+        mfu=rate / len(ranks) * flops / most if most is not None and flops is not None else None,
         data_wait=max(sum(rank.wait_s[warm_up:]) / sum(rank.step_s[warm_up:]) for rank in ranks),
         compile_s=max(0.0, clock.compiled - clock.restored) if clock.compiled and clock.restored else None,
         warm_up_s=max(sum(rank.step_s[:warm_up]) for rank in ranks),
@@ -133,6 +137,17 @@ def figures(measured: Measurement) -> Figures | None:
         scaling=scaling,
         stragglers=stragglers(ranks, warm_up),
     )
+
+
+def peak(gpu: str) -> float | None:
+    """Return the dense bf16 peak in FLOP/s of a GPU by its CUDA name ("NVIDIA H200"), or None if it is unknown.
+
+    The table is of SXM modules: PCIe cards have similar names and lower peaks.
+    """
+    words = gpu.replace("-", " ").upper().split()
+    if "PCIE" in words or "NVL" in words:
+        return None
+    return next((rate for name, rate in PEAKS.items() if name in words), None)
 
 
 def placed(rank: RankTimes, warm_up: int) -> Worker:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter, model_validator
 
 from workloads.options import Hidden, option
-from workloads.train.convnext.flops import SIZES
 from workloads.train.data.source import DataOptions
 
 
@@ -83,6 +82,10 @@ class DigitsOptions(RunOptions):
     min_accuracy: float | None = Field(0.97, ge=0, le=1, description="Exit with 2 below this test accuracy.")
 
 
+IMAGES = {"base": (224, 1000), "small": (64, 10), "tiny": (64, 10)}
+"""Side of an image in pixels and number of classes, by size of ConvNeXt."""
+
+
 class ConvNeXtSettings(DataOptions):
     """What a worker computes in a step. The defaults are the preset `baseline`."""
 
@@ -100,24 +103,11 @@ class ConvNeXtSettings(DataOptions):
         description="fp32 matrix products on TF32 tensor cores (10 bits of mantissa). PyTorch's default is cuDNN only.",
     )
     cudnn_benchmark: Hidden[bool] = Field(False, description="cuDNN times its algorithms and uses the fastest.")
-    stream: Hidden[Literal["as-computed", "bf16"]] = Field(
-        "as-computed", description="bf16 keeps the residual stream in bf16; autocast alone leaves it in fp32."
+    compile: Hidden[Literal["off", "model"]] = Field(
+        "off", description="model: one graph, which torch.compile splits at DDP's buckets."
     )
-    kernels: Hidden[Literal["eager", "fused"]] = Field(
-        "eager", description="fused uses this project's Triton kernels: `make bench-gpu` shows where they are faster."
-    )
-
-    compile: Hidden[Literal["off", "model", "blocks"]] = Field(
-        "off", description="model: one graph, split at DDP's buckets. blocks: the inner layers of each block."
-    )
-    backend: Hidden[Literal["auto", "inductor", "aot_eager"]] = Field(
-        "auto", description="auto is inductor where it works (a GPU, or a C++ compiler), else aot_eager."
-    )
-    compile_mode: Hidden[Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]] = Field(
-        "default", description="Mode of inductor."
-    )
-    optimize_ddp: Hidden[bool] = Field(
-        True, description="Split graphs at DDP's buckets. Without it no reduction overlaps the backward pass."
+    backend: Hidden[Literal["inductor", "aot_eager"]] = Field(
+        "inductor", description="Backend of torch.compile; aot_eager needs no compiler."
     )
 
     optimizer: Hidden[Literal["sgd", "adamw"]] = Field("sgd", description="Optimizer.")
@@ -140,15 +130,10 @@ class ConvNeXtSettings(DataOptions):
     static_graph: Hidden[bool] = Field(False, description="DDP's option.")
     broadcast_buffers: Hidden[bool] = Field(True, description="DDP's option.")
     bucket_mb: Hidden[float] = Field(25.0, gt=0, description="DDP's bucket_cap_mb.")
-    compress: Hidden[Literal["none", "bf16"]] = Field("none", description="Type in which gradients are reduced.")
 
     @model_validator(mode="after")
     def _check(self) -> ConvNeXtSettings:
-        if self.compile_mode != "default" and (self.compile == "off" or self.backend == "aot_eager"):
-            raise ValueError(f"compile_mode {self.compile_mode}: only inductor has modes; use compile=model")
-        if self.stream == "bf16" and self.precision != "bf16":
-            raise ValueError("stream bf16 with precision fp32: use precision=bf16 or stream=as-computed")
-        if self.compile != "off" and self.optimize_ddp and self.bucket_mb < 1:
+        if self.compile != "off" and self.bucket_mb < 1:
             raise ValueError(f"bucket_mb {self.bucket_mb}: Dynamo's DDP optimizer requires at least 1 (DDP's first)")
         return self
 
@@ -160,7 +145,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tuned": {
         "batch": 128,
         "precision": "bf16",
-        "stream": "bf16",
         "tf32": True,
         "cudnn_benchmark": True,
         "channels_last": True,
@@ -225,10 +209,8 @@ class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
             key, value = _setting(text, settable())
             given[key] = value
         chosen = PRESETS.get(given.get("preset", "tuned"), {}) | given
-        if chosen.get("precision") == "fp32" and "stream" not in given:
-            chosen.pop("stream", None)  # the preset's, which requires bf16
-        if (size := SIZES.get(chosen.get("size", "base"))) is not None:
-            chosen = {"image": size.image, "classes": size.classes} | chosen
+        if (size := chosen.get("size", "base")) in IMAGES:
+            chosen = dict(zip(("image", "classes"), IMAGES[size], strict=True)) | chosen
         return chosen | {"given": tuple(given)}
 
     @model_validator(mode="after")

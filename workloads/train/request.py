@@ -109,8 +109,6 @@ def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXt
             f" --workers {workers - 1}"
         )
     _check_path(outputs, options.data_path, folder=True)
-    if options.kernels == "fused" and not nodes.gpus_per_node:
-        raise WorkloadError("kernels=fused: they require GPUs, and this stack has none; use kernels=eager")
     update: dict[str, Any] = {}
     if options.global_batch:
         update["batch"] = -(-options.global_batch // workers)

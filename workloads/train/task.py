@@ -21,7 +21,7 @@ from workloads.train.options import RunOptions
 # Factory of each task, by name.
 FACTORIES = {
     "digits": "workloads.train.digits:DigitsTask",
-    "convnext": "workloads.train.convnext.task:ConvNeXtTask",
+    "convnext": "workloads.train.convnext:ConvNeXtTask",
     "gpt": "workloads.train.gpt.task:GPTTask",
 }
 

@@ -9,18 +9,15 @@ adds seeding, looks at the loss with their checks, timing, the schedule and the 
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
-from tests.workloads.train.bench_gpu import Steps, steps_of
+from tests.workloads.train.bench_gpu import Steps, alternate, table, trainer
 from tests.workloads.train.gpt_reference import request
-from workloads.results.documents import percentile
 from workloads.train.gpt.flops import SIZES
 from workloads.train.gpt.task import GPTTask
 from workloads.train.options import GPTOptions
@@ -59,23 +56,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         sizes = {"size": asked.size, "global_batch": asked.batch, "look_every": 10}
         options = request(Path(folder), "run", 1, steps=10**6, evaluate_every=10**6, **sizes)
-        loops = {"trainer": steps_of(options, device)[0], "bare": bare(options, device)}
-        rates: dict[str, list[float]] = {name: [] for name in loops}
-        for number in range(asked.rounds + 1):
-            for name in sorted(loops, reverse=number % 2 == 0):
-                began = time.perf_counter()
-                loops[name](asked.steps)
-                if device == "cuda":
-                    torch.cuda.synchronize()
-                rates[name].append(
-                    asked.steps * asked.batch * SIZES[asked.size].context / (time.perf_counter() - began)
-                )
+        loops = {"trainer": trainer(options, device), "bare": bare(options, device)}
+        found = alternate(loops, asked.rounds, asked.steps)
     dist.destroy_process_group()
-    ratios = [ours / other for ours, other in zip(rates["trainer"][1:], rates["bare"][1:], strict=True)]
-    span = f"{percentile(ratios, 25):.3f} to {percentile(ratios, 75):.3f}"
-    print(f"{device}, {os.cpu_count()} CPUs, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
-    print({name: f"{percentile(found[1:], 50):,.0f} tokens/s" for name, found in rates.items()})
-    print(f"trainer ÷ bare: {percentile(ratios, 50):.3f} (25 % to 75 %: {span}), {asked.rounds} rounds")
+    print(table(found, asked.batch * SIZES[asked.size].context, "tokens/s"))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Batches on the device: what is copied on which stream in which order, and which wait for data counts."""
+"""Batches on the device: how they are copied there, and which wait for data counts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -42,11 +41,12 @@ def test_only_the_source_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> N
             time.sleep(0.02)
             yield batch
 
-    def prepare_slowly(_feed: Feed, images: torch.Tensor) -> torch.Tensor:
+    def prepare_slowly(images: torch.Tensor) -> torch.Tensor:
         time.sleep(0.2)
-        return images
+        return real(images)
 
-    monkeypatch.setattr(Feed, "_prepared", prepare_slowly)
+    real = torch.Tensor.float
+    monkeypatch.setattr(torch.Tensor, "float", prepare_slowly)
     feed = Feed(slow(2), torch.device("cpu"), torch.contiguous_format)
     first = feed.peek()
     assert next(feed) is first
@@ -57,69 +57,32 @@ def test_only_the_source_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> N
         next(feed)
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every call that matters of `torch.cuda`, with the stream it is made on; tensors on the GPU are on `meta`."""
+def test_a_copy_to_a_gpu_is_pinned_and_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event precedes it; tensors on the GPU are on `meta`."""
     made: list[str] = []
-    current = ["main"]
-
-    class Stream:
-        def __init__(self, name: Any) -> None:
-            self.name = name if isinstance(name, str) else "side"
-
-        def wait_stream(self, other: Stream) -> None:
-            made.append(f"{self.name} waits for {other.name}")
-
-    class Event:
-        def __init__(self, **options: bool) -> None:
-            self.name = ",".join(options)
-
-        def record(self, stream: Stream | None = None) -> None:
-            made.append(f"{stream.name if stream else current[0]}: event {self.name}")
-
-        def synchronize(self) -> None:
-            made.append("thread waits for the last batch to begin")
-
-    @contextmanager
-    def on(stream: Stream) -> Iterator[None]:
-        current.append(current[0])
-        current[0] = stream.name
-        yield
-        current[0] = current.pop()
 
     def to(tensor: torch.Tensor, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
         assert device == CUDA
-        made.append(f"{current[0]}: {'copy' if non_blocking else 'blocking copy'}")
+        made.append("copy" if non_blocking else "blocking copy")
         return real(tensor, "meta")
 
     def pinned(tensor: torch.Tensor) -> torch.Tensor:
         made.append("pin")
         return tensor
 
+    def event(**options: bool) -> Any:
+        return SimpleNamespace(record=lambda: made.append(f"event {','.join(options)}"))
+
     real = torch.Tensor.to
-    fake = SimpleNamespace(Stream=Stream, Event=Event, stream=on, current_stream=lambda _device: Stream("main"))
-    for name, value in vars(fake).items():
-        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.cuda, "Event", event)
     monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _tensor: False)
     monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _tensor, stream: made.append(f"keep for {stream.name}"))
-    return made
-
-
-def test_a_copy_overlaps_the_step_before_it(calls: list[str]) -> None:
-    """The side stream waits for nothing, the main stream for the side stream, and no copy of a batch blocks."""
-    feed = Feed(pictures(2), CUDA, torch.contiguous_format)
-    assert calls == ["side: blocking copy"] * 2  # the constants, once
-    calls.clear()
-    images, _ = next(feed)
-    assert images.dtype == torch.float32
-    once = ["side: event enable_timing", "pin", "pin", "side: copy", "side: copy", "main waits for side"]
-    once += ["keep for main"] * 2 + ["main: event blocking"]
-    assert calls == once
-    calls.clear()
-    next(feed)
-    assert calls == ["thread waits for the last batch to begin", *once]
+    feed = Feed(pictures(1), CUDA, torch.contiguous_format)
+    assert made == ["blocking copy"] * 2  # the constants, once
+    images, labels = next(feed)
+    assert (images.dtype, images.device.type, labels.device.type) == (torch.float32, "meta", "meta")
+    assert made[2:] == ["event enable_timing", "pin", "pin", "copy", "copy"]
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,17 @@ def test_the_published_baseline_by_hand() -> None:
         ([None], 92.1e9),
         (["NVIDIA H200"], None),
         (["NVIDIA GeForce RTX 3090"], 92.1e9),
+        (["NVIDIA H100 PCIe"], 92.1e9),
+        (["NVIDIA H100 NVL"], 92.1e9),
         (["NVIDIA H200", "NVIDIA B200"], 92.1e9),
     ],
 )
 def test_no_mfu_where_a_figure_is_missing(gpus: list[str | None], flops: float | None) -> None:
     assert of([rank(i, [0.1] * 4, gpu=gpu) for i, gpu in enumerate(gpus)], flops_per_sample=flops).mfu is None
+
+
+def test_a_peak_is_found_by_the_name_of_the_gpu() -> None:
+    assert of([rank(0, [0.1] * 4, gpu="NVIDIA A100-SXM4-80GB")]).peak_flops == 312e12
 
 
 def test_the_slowest_rank_decides() -> None:

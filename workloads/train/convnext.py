@@ -1,19 +1,15 @@
-"""ConvNeXt as a Task of the trainer: model, wrapping, optimizer and loss from the settings."""
+"""torchvision's ConvNeXt as a Task of the trainer: model, wrapping, optimizer and loss from the settings."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-from torch.nn.parallel import DistributedDataParallel
+from torch._dynamo.utils import counters
+from torch.utils.flop_counter import FlopCounterMode
 
 from workloads.exits import WorkloadError
-from workloads.train.convnext.compilation import Compilation
-from workloads.train.convnext.flops import SIZES, per_image
-from workloads.train.convnext.model import ConvNeXt
 from workloads.train.data.feed import Feed
 from workloads.train.data.items import torchvision
 from workloads.train.data.loader import source
@@ -22,14 +18,45 @@ from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings
 from workloads.train.place import summed
 from workloads.train.task import Task, parallel, place, warm_up_and_cosine
 
+# Channels of the four stages, of one block each: the layers of ConvNeXt in seconds on a CPU. Not published models. The
+# gradients of "small" (3.9 MB) fill several of DDP's buckets, whose first is 1 MiB.
+CHANNELS = {"tiny": (8, 16, 32, 64), "small": (32, 64, 128, 256)}
+
+
+def network(settings: ConvNeXtSettings) -> nn.Module:
+    """Return torchvision's ConvNeXt: [n, 3, h, w] to [n, classes] logits. The default device determines its own.
+
+    WorkloadError without torchvision.
+    """
+    models = torchvision().models
+    options = {"stochastic_depth_prob": settings.stochastic_depth, "num_classes": settings.classes}
+    if settings.size == "base":
+        base: nn.Module = models.convnext_base(**options)
+        return base
+    channels = CHANNELS[settings.size]
+    after = (*channels[1:], None)
+    blocks = [models.convnext.CNBlockConfig(*sides, 1) for sides in zip(channels, after, strict=True)]
+    made: nn.Module = models.ConvNeXt(blocks, **options)
+    return made
+
+
+def flops_per_image(settings: ConvNeXtSettings) -> float:
+    """Return the FLOP of one image's training step: 92.1e9 for "base" at 224 by 224.
+
+    A backward pass is twice the forward's work: gradients of inputs and of weights. It is not counted itself, because
+    torch counts that of a grouped convolution as if it were dense: 272.9e9 for "base" (torch 2.15.0).
+    """
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        network(settings).eval()(torch.empty(1, 3, settings.image, settings.image))
+    return float(3 * counter.get_total_flops())
+
 
 class ConvNeXtTask(Task):
     """ConvNeXt as a task."""
 
     def __init__(self, settings: ConvNeXtOptions) -> None:
         self.settings = settings
-        self.size = replace(SIZES[settings.size], image=settings.image, classes=settings.classes)
-        self.flops_per_sample = per_image(self.size)
+        self.flops_per_sample = flops_per_image(settings)
         self.data = source(settings)
         self.memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
         # Opened here, so that missing or other classes are an error before training.
@@ -37,8 +64,7 @@ class ConvNeXtTask(Task):
         if settings.min_accuracy is not None:
             self._check_accuracy()
         self.mix = mix(settings)
-        self.compilation: Compilation | None = None
-        self._losses = 0
+        self._counted = _counts()
 
     def _check_accuracy(self) -> None:
         """Raise WorkloadError if no accuracy would be measured."""
@@ -55,32 +81,21 @@ class ConvNeXtTask(Task):
                 f" {epoch_steps} steps: use --epochs"
             )
 
-    def model(self, device: torch.device) -> ConvNeXt:
+    def model(self, device: torch.device) -> nn.Module:
         settings = self.settings
-        if settings.kernels == "fused":
-            from workloads.train.convnext import depthwise
-
-            depthwise.check(device)
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high" if settings.tf32 else "highest")
             torch.backends.cudnn.benchmark = settings.cudnn_benchmark
-        # Initialized on the CPU: the same weights for any device.
-        model = ConvNeXt(
-            self.size,
-            stochastic_depth=settings.stochastic_depth,
-            kernels=settings.kernels,
-            stream=settings.stream,
-        )
-        # Before DDP, whose buckets have the parameters' strides and copy gradients of other strides.
-        return model.to(memory_format=self.memory_format).to(device)
+        # Initialized on the CPU: the same weights for any device. In its format before DDP, whose buckets have the
+        # parameters' strides and copy gradients of other strides.
+        return network(settings).to(memory_format=self.memory_format).to(device)
 
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
-        assert isinstance(model, ConvNeXt)
         settings = self.settings
         if settings.compile != "off":
-            self.compilation = Compilation(settings, device)
-            self.compilation.apply(model)
-        prepared = parallel(
+            # fullgraph makes graph breaks and exceeded recompile limits errors, in place of eager code with a warning.
+            model.compile(fullgraph=True, dynamic=False, backend=settings.backend)
+        return parallel(
             model,
             device,
             gradient_as_bucket_view=settings.gradient_as_bucket_view,
@@ -88,9 +103,6 @@ class ConvNeXtTask(Task):
             forward_sync_buffers=settings.broadcast_buffers,
             bucket_cap_mb=settings.bucket_mb,
         )
-        if settings.compress == "bf16" and isinstance(prepared, DistributedDataParallel):
-            prepared.register_comm_hook(None, bf16_compress_hook)
-        return prepared
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         settings = self.settings
@@ -112,10 +124,6 @@ class ConvNeXtTask(Task):
         if self.mix is not None:
             images, labels = self.mix(images, labels)
             images = images.contiguous(memory_format=self.memory_format)
-        # At the second forward pass, compilation is complete.
-        if self.compilation and self._losses == 1:
-            self.compilation.check("the first step")
-        self._losses += 1
         with self._autocast(images.device):
             return nn.functional.cross_entropy(model(images), labels, label_smoothing=self.settings.label_smoothing)
 
@@ -124,7 +132,7 @@ class ConvNeXtTask(Task):
         if not self.evaluates:
             return {}
         rank, world = place()
-        best = min(5, self.size.classes)
+        best = min(5, self.settings.classes)
         counts, images_here = torch.zeros(2, dtype=torch.float64, device=device), 0
         batches = Feed(self.data.test_batches(rank, world, self.settings.batch, device), device, self.memory_format)
         # Eager: compiled, each other size of a batch would be another graph.
@@ -140,7 +148,20 @@ class ConvNeXtTask(Task):
         return torch.autocast(device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
 
     def report(self) -> dict[str, Any]:
-        return {"compile": self.compilation.report() if self.compilation else {"way": "off"}}
+        """Return the captured graphs, the parts that they were compiled in (DDP's buckets), and graph breaks."""
+        if self.settings.compile == "off":
+            return {"compile": {"way": "off"}}
+        found = {name: count - self._counted[name] for name, count in _counts().items()}
+        return {"compile": {"way": self.settings.compile, "backend": self.settings.backend, **found}}
+
+
+def _counts() -> dict[str, int]:
+    """Return Dynamo's counts since the start of this process."""
+    return {
+        "graphs": counters["stats"]["unique_graphs"],
+        "parts": counters["aot_autograd"]["ok"],
+        "graph_breaks": sum(counters["graph_break"].values()),
+    }
 
 
 def mix(settings: ConvNeXtSettings) -> Any:
