@@ -167,18 +167,17 @@ def bench_report(
     Example: rdma-ray bench report result.json --png result.png
     Exit codes: 0 written, whatever the verdict; 1 not readable or not writable.
     """
-    from workloads.nccl.page.page import page
-    from workloads.nccl.page.plots import picture
+    from workloads.nccl.page.page import page, picture
 
     result = Result.read(result_file)
     if machine is not None:
-        result = result.model_copy(update={"verdict": verdict_of(result, machine=machine)})
+        result = result.model_copy(update={"verdict": verdict_of(result, machine_named(machine).name)})
     target = output or result_file.with_suffix(".html")
     if os.path.realpath(target) == os.path.realpath(result_file):
         raise WorkloadError(f"-o {target} would overwrite the result: name another file")
-    written = [write_file(target, page(result, machine))]
+    written = [write_file(target, page(result))]
     if png is not None:
-        written.append(write_file(png, picture(result, machine)))
+        written.append(write_file(png, picture(result)))
     if json_file is not None:
         write_json(result.model_dump(mode="json", by_alias=True), json_file)
     for path in written:

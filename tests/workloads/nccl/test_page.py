@@ -17,17 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from infra.catalog.machines import CATALOG
 from tests.workloads.conftest import ROOT
-from tests.workloads.nccl.results import SWEEP, evidence, fabric, failed, functional, passed
+from tests.workloads.nccl.results import SWEEP, evidence, fabric, failed, functional, passed, wide
 from workloads.cli import main
 from workloads.evidence.raw_log import ranges
 from workloads.exits import Exit
 from workloads.nccl import report
-from workloads.nccl.page.content import headline
-from workloads.nccl.page.page import page, write_report
-from workloads.nccl.page.plots import picture
-from workloads.nccl.page.rows import floors, line_rates, sweeps
+from workloads.nccl.judge.verdict import verdict_of
+from workloads.nccl.page.page import headline, page, picture, write_report
+from workloads.nccl.page.plots import levels, sweeps
 from workloads.nccl.result import Result
 
 SHORT = SWEEP[::6] + SWEEP[-1:]
@@ -100,11 +98,11 @@ def test_plots_have_labels_and_tables_have_headers() -> None:
     found = Page(failed_page())
     plots = sum(name == "class" and value == "plot" for _, name, value in found.attributes)
     labels = [value for tag, name, value in found.attributes if tag == "svg" and name == "aria-label"]
-    assert plots == len(labels) >= 10
+    assert plots == len(labels) >= 9
     assert all(labels)
     assert ("html", "lang", "en") in found.attributes
     assert ("th", "scope", "col") in found.attributes
-    assert "all_gather, bandwidth over size: 291 GB/s at 8 GiB; line rate 400 GB/s; floor 293 GB/s" in labels
+    assert "all_gather: busbw over size, at the largest in GB/s: measured 291, line rate 400, floor 293" in labels
 
 
 def test_markup_in_values_is_escaped() -> None:
@@ -148,7 +146,7 @@ def test_page_and_picture_are_reproducible_across_processes(tmp_path: Path) -> N
 def test_one_machine_is_never_a_pass(verdict: str | None) -> None:
     update = {"verdict": passed().model_copy(update={"machine": None, "comparisons": []}) if verdict else None}
     result = functional().model_copy(update=update)
-    assert headline(result).status == "unjudged"
+    assert headline(result)[0] == "unjudged"
     head = Page(page(result)).text.partition("What was measured")[0]
     assert "This is a functional proof, not a fabric measurement." in head
     assert "all ranks on one host" in head
@@ -169,7 +167,9 @@ def test_the_slowest_rank_and_pair_are_named_with_their_hosts() -> None:
     text = Page(failed_page()).text
     assert set(re.findall(r"\d+ on gpu-node-\d \(cuda:\d\)", text)) == {"11 on gpu-node-1 (cuda:3)"}
     assert "Slowest: 3 → 11 (gpu-node-0 → gpu-node-1)" in text
-    assert "Red: below 90 % of the median pair." in text
+    assert "Slowest: rail 3 (gpu-node-1 → gpu-node-0)" in text
+    assert "Red: below 90 % of the median." in text
+    assert failed_page().count('<tr class="bad">') == 2 * 2 + 3  # pairs one way and both ways, and rails
 
 
 def test_page_and_terminal_say_what_short_runs_time() -> None:
@@ -199,6 +199,13 @@ def test_evidence_is_shown_with_what_is_missing() -> None:
     assert "not collected: gloo has neither" in local
 
 
+def test_every_pair_of_a_large_fleet_is_on_the_page() -> None:
+    text = Page(page(wide())).text
+    assert "Slowest: 692 → 700 (gpu-node-86 → gpu-node-87)" in text
+    assert "The 16 slowest of 1024: show all" in text
+    assert all(f"{one} → {one + 8}: " in text and f"{one + 8} → {one}: " in text for one in (0, 500, 1008))
+
+
 def test_a_run_without_rows_has_a_page() -> None:
     update: dict[str, Any] = {"rows": [], "exit_code": 4, "reason": "no answer within 300 s", "world": None}
     hung = functional().model_copy(update=update | {"ranks": None, "versions": None, "environment": None})
@@ -209,18 +216,24 @@ def test_a_run_without_rows_has_a_page() -> None:
 
 
 def test_line_rates_and_floors_of_a_machine() -> None:
-    result, machine = fabric(sizes=SHORT), CATALOG["a3-ultragpu-8g"]
-    plots = {group.title: group for group in sweeps(result)}
-    rates = {title: [line.value for line in line_rates(group, result, machine)] for title, group in plots.items()}
-    assert rates["all_gather"] == [400]
+    result = fabric(sizes=SHORT)
+    judged = result.model_copy(update={"verdict": verdict_of(result, "a3-ultragpu-8g")})
+
+    def found(of: Result) -> dict[str, list[tuple[str, float]]]:
+        return {
+            title: [(name, round(value, 2)) for name, value, _ in levels(plot, of)]
+            for title, plot in sweeps(of).items()
+        }
+
+    plots = found(judged)
+    assert plots["all_gather: busbw"] == [("line rate", 400), ("floor", round(0.9 * 325.7, 2))]
+    assert plots["broadcast: busbw"] == [("line rate", 400)]
     # 8 of 15 other ranks are on the other node: 50 GB/s of a rank's own NIC carry 8/15 of what it sends.
-    assert rates["all_to_all"] == [pytest.approx(50 * 15 / 8)]
-    assert rates["p2p pairs"] == [400, 800]
-    [least] = floors(plots["all_gather"], result, machine)
-    assert least.value == pytest.approx(0.9 * 325.7)
-    assert floors(plots["broadcast"], result, machine) == []
-    assert line_rates(plots["all_gather"], functional(), machine) == []
-    assert line_rates(plots["all_gather"], result, None) == []
+    assert plots["all_to_all: busbw"] == [("line rate", 50 * 15 / 8)]
+    assert plots["p2p pairs: sum of all pairs"] == [("line rate", 400), ("duplex", 800)]
+    assert found(result)["all_gather: busbw"] == []
+    local = functional().model_copy(update={"verdict": judged.verdict})
+    assert all(name == "floor" for plot in found(local).values() for name, _ in plot)
 
 
 def test_machine_option_judges_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,10 +21,10 @@ LEAST_TEXT = 9.0  # CSS pixels: what can still be read on a phone
 # For each plot: its box on the page; the smallest text in it; texts that reach out of the plot or cross another text.
 PROBE = """
 [...document.querySelectorAll('figure')].map(figure => {
-  const svg = figure.querySelector('svg'), box = svg.getBoundingClientRect(), style = getComputedStyle(svg);
+  const svg = figure.querySelector('svg, .bars'), box = svg.getBoundingClientRect(), style = getComputedStyle(svg);
   const shown = figure.checkVisibility({opacityProperty: true, visibilityProperty: true});
-  const texts = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
-  const scale = box.width / svg.viewBox.baseVal.width;
+  const texts = [...svg.querySelectorAll('text, th, .n')].map(text => [text.textContent, text.getBoundingClientRect()]);
+  const scale = svg.viewBox ? box.width / svg.viewBox.baseVal.width : 1;
   const out = texts.filter(([, at]) => at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1
     || at.bottom > box.bottom + 1).map(([text]) => text);
   const crossing = [];
@@ -34,7 +34,8 @@ PROBE = """
   }));
   return {id: svg.id, x: box.left + scrollX, y: box.top + scrollY, width: box.width, height: box.height,
     visible: shown && style.visibility === 'visible' && style.display !== 'none',
-    smallest: Math.min(...[...svg.querySelectorAll('text')].map(t => parseFloat(getComputedStyle(t).fontSize) * scale)),
+    smallest: Math.min(...[...svg.querySelectorAll('text, th, .n')].map(
+      text => parseFloat(getComputedStyle(text).fontSize) * scale)),
     out, crossing};
 })
 """

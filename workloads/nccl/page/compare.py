@@ -10,7 +10,7 @@ Threshold: workloads.md §1.3 (SuperBench: (raw − base) / base < −5 % is def
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from rich.console import Console
@@ -21,11 +21,8 @@ from workloads.nccl.units import figure, format_size
 from workloads.results.documents import Part
 from workloads.terminal.console import say, table_of
 
-THRESHOLD = 5.0  # percent
 SMALL = 2**20  # bytes
-CLOSEST = 5
-"""Rows to show if none moved: the slowest."""
-UNITS = {"busbw": "GB/s", "latency": "µs"}
+CLOSEST = 5  # rows to show if none moved: the slowest
 
 
 class Change(RowKey):
@@ -62,7 +59,7 @@ class Compared(Part):
         return sorted((one for one in self.rows if one.moved == "slower"), key=lambda one: one.percent)
 
 
-def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool = False) -> Compared:
+def compare(a: Result, b: Result, threshold: float = 5.0, *, anyway: bool = False) -> Compared:
     """Compare B with A; `threshold` in percent.
 
     The exit code is 3 for wrong data in either run, 2 if a row is slower by more than the threshold or missing in B,
@@ -70,41 +67,23 @@ def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool 
 
     WorkloadError if the runs do not compare, a run has no rows or one row twice, or a row's figure is not positive.
     """
-    differences = unlike(a, b)
+    one, other = _setting(a), _setting(b)
+    if None in (one["machine"], other["machine"]):
+        one["machine"] = other["machine"] = None  # a run without a verdict has none; its GPUs and ranks have to match
+    differences = _differences(one, other, list(one))
     if differences and not anyway:
         raise WorkloadError(f"these runs do not compare: {'; '.join(differences)}. Use --anyway to compare them")
     # Ignore types that differ on purpose, so that rows match.
-    with_dtype = len(_dtypes(a)) != 1 or len(_dtypes(b)) != 1 or not anyway
+    with_dtype = not anyway or any(len({row.dtype for row in run.rows}) != 1 for run in (a, b))
     before, after = _rows(a, "A", with_dtype), _rows(b, "B", with_dtype)
     compared = Compared(
         threshold_percent=threshold,
         rows=[_change(key, before[key], after[key], threshold) for key in before if key in after],
         missing=[key for key in before if key not in after],
         added=[key for key in after if key not in before],
-        remarks=[*differences, *_remarks(a, b)],
+        remarks=[*differences, *_remarks(a, "A"), *_remarks(b, "B"), *_software(a, b)],
     )
-    wrong = [name for name, run in (("A", a), ("B", b)) if _wrong(run)]
-    code, reason = _outcome(wrong, compared)
-    return compared.model_copy(update={"code": code, "reason": reason})
-
-
-def unlike(a: Result, b: Result) -> list[str]:
-    """Return what makes two runs incomparable, each with both values."""
-    pairs: list[tuple[str, object, object]] = [
-        ("backend", a.backend, b.backend),
-        ("GPUs", _gpus(a), _gpus(b)),
-        ("machine", a.verdict and a.verdict.machine, b.verdict and b.verdict.machine),
-        ("nodes", a.world and a.world.nodes, b.world and b.world.nodes),
-        ("ranks per node", a.world and a.world.per_node, b.world and b.world.per_node),
-        ("different machines", a.world and a.world.machines, b.world and b.world.machines),
-        ("type", ", ".join(sorted(_dtypes(a))), ", ".join(sorted(_dtypes(b)))),
-    ]
-    # A run without a verdict has no machine; its GPUs and numbers of ranks have to match.
-    return [
-        f"{name} {one or 'none'} in A, {other or 'none'} in B"
-        for name, one, other in pairs
-        if one != other and not (name == "machine" and (one is None or other is None))
-    ]
+    return compared.model_copy(update=_outcome(a, b, compared))
 
 
 def show(compared: Compared, console: Console) -> None:
@@ -123,18 +102,10 @@ def show(compared: Compared, console: Console) -> None:
         )
         table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
         for one in rows:
-            other = one.percent_by_median if one.figure == "busbw" else one.percent_by_mean
-            table.add_row(
-                _without_size(one),
-                format_size(one.size),
-                figure(one.before),
-                figure(one.after),
-                UNITS[one.figure],
-                f"{one.percent:+.1f} %",
-                f"{other:+.1f} %",
-                f"{one.cv * 100:.1f} %",
-                style={"slower": "red", "faster": "green", "no": ""}[one.moved],
-            )
+            unit, other = ("GB/s", one.percent_by_median) if one.figure == "busbw" else ("µs", one.percent_by_mean)
+            cells = _without_size(one), format_size(one.size), figure(one.before), figure(one.after), unit
+            changes = f"{one.percent:+.1f} %", f"{other:+.1f} %", f"{one.cv * 100:.1f} %"
+            table.add_row(*cells, *changes, style={"slower": "red", "faster": "green", "no": ""}[one.moved])
         console.print(table)
     for key in compared.missing:
         say(console, f"missing in B: {_name(key)}", "red")
@@ -145,12 +116,40 @@ def show(compared: Compared, console: Console) -> None:
     say(console, compared.reason, "red" if compared.code else "green")
 
 
+def _setting(run: Result) -> dict[str, object]:
+    """Return what has to be the same in runs that compare."""
+    world = run.world
+    return {
+        "backend": run.backend,
+        "GPUs": ", ".join(sorted({member.gpu for member in run.ranks or [] if member.gpu})),
+        "machine": run.verdict and run.verdict.machine,
+        "nodes": world and world.nodes,
+        "ranks per node": world and world.per_node,
+        "different machines": world and world.machines,
+        "type": ", ".join(sorted({row.dtype for row in run.rows})),
+    }
+
+
+def _software(a: Result, b: Result) -> list[str]:
+    texts = []
+    for name, one, other in (("version of", a.versions, b.versions), ("variable", a.environment, b.environment)):
+        names = sorted({*(one or {}), *(other or {})})
+        texts += [f"{name} {text}" for text in _differences(one or {}, other or {}, names, ":")]
+    return texts
+
+
+def _differences(a: Mapping[str, object], b: Mapping[str, object], names: Iterable[str], end: str = "") -> list[str]:
+    values = [(name, a.get(name), b.get(name)) for name in names]
+    return [f"{name}{end} {one or 'none'} in A, {two or 'none'} in B" for name, one, two in values if one != two]
+
+
 def _change(key: RowKey, a: Row, b: Row, threshold: float) -> Change:
     if min(a.busbw, b.busbw, a.iteration_us.p50, b.iteration_us.p50, a.time_us.max, b.time_us.max) <= 0:
         raise WorkloadError(f"{_name(key)}: a bandwidth or a time of 0 cannot have been measured; measure it again")
     small = key.size < SMALL or key.mode == "latency"
     before, after = (a.iteration_us.p50, b.iteration_us.p50) if small else (a.busbw, b.busbw)
-    by_median, by_mean = a.iteration_us.p50 / b.iteration_us.p50, b.busbw / a.busbw
+    by_median = round((a.iteration_us.p50 / b.iteration_us.p50 - 1) * 100, 3)
+    by_mean = round((b.busbw / a.busbw - 1) * 100, 3)
     # Symmetric, so that swapping the runs swaps slower and faster exactly.
     one, other = (1 / before, 1 / after) if small else (before, after)
     least = 1 - threshold / 100
@@ -159,16 +158,12 @@ def _change(key: RowKey, a: Row, b: Row, threshold: float) -> Change:
         figure="latency" if small else "busbw",
         before=before,
         after=after,
-        percent=_percent(by_median if small else by_mean),
-        percent_by_median=_percent(by_median),
-        percent_by_mean=_percent(by_mean),
+        percent=by_median if small else by_mean,
+        percent_by_median=by_median,
+        percent_by_mean=by_mean,
         cv=max(a.iteration_us.cv, b.iteration_us.cv),
         moved="slower" if other < one * least else "faster" if one < other * least else "no",
     )
-
-
-def _percent(speed: float) -> float:
-    return round((speed - 1) * 100, 3)
 
 
 def _name(key: RowKey) -> str:
@@ -180,49 +175,32 @@ def _without_size(key: RowKey) -> str:
     return " ".join(filter(None, (key.title, "" if key.mode == "throughput" else key.mode, key.dtype)))
 
 
-def _outcome(wrong: list[str], compared: Compared) -> tuple[Exit, str]:
-    if wrong:
-        text = f"wrong data in {' and '.join(wrong)}: its figures mean nothing until the cause is found"
-        return Exit.WRONG_DATA, text
+def _outcome(a: Result, b: Result, compared: Compared) -> dict[str, object]:
+    wrong = [name for name, run in (("A", a), ("B", b)) if _wrong(run)]
     slower, missing, both = compared.slower, compared.missing, len(compared.rows)
-    threshold = compared.threshold_percent
+    limit = f"slower by more than {compared.threshold_percent:g} %"
     faults = []
     if slower:
-        worst = slower[0]
-        faults.append(
-            f"{len(slower)} of {both} rows are slower by more than {threshold:g} %,"
-            f" most of all {_name(worst)} ({worst.percent:+.1f} %)"
-        )
+        worst = f"{_name(slower[0])} ({slower[0].percent:+.1f} %)"
+        faults.append(f"{len(slower)} of {both} rows are {limit}, most of all {worst}")
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         faults.append(f"{len(missing)} rows are missing in B: {', '.join(map(_name, missing[:3]))}{more}")
-    if faults:
-        return Exit.BELOW, "; ".join(faults)
-    return Exit.OK, f"{both} rows, none slower by more than {threshold:g} %"
+    if wrong:
+        text = f"wrong data in {' and '.join(wrong)}: its figures mean nothing until the cause is found"
+        return {"code": Exit.WRONG_DATA, "reason": text}
+    return {"code": Exit.BELOW if faults else Exit.OK, "reason": "; ".join(faults) or f"{both} rows, none {limit}"}
 
 
-def _remarks(a: Result, b: Result) -> list[str]:
-    found = []
-    for name, run in (("A", a), ("B", b)):
-        if run.proves != "fabric":
-            found.append(f"{name} is a functional proof: its figures depend on the machine's other load")
-        if run.injected_fault:
-            found.append(f"{name} had a fault injected on purpose: {run.injected_fault}")
-        if run.exit_code not in (Exit.OK, Exit.BELOW):
-            found.append(f"{name} ended with exit code {run.exit_code}: {run.reason}")
-        if unchecked := sum(row.wrong is None for row in run.rows):
-            found.append(f"{name} did not check {unchecked} of {len(run.rows)} rows for wrong data")
-    found += _changed("version of", a.versions, b.versions)
-    return found + _changed("variable", a.environment, b.environment)
-
-
-def _changed(what: str, a: Mapping[str, str | None] | None, b: Mapping[str, str | None] | None) -> list[str]:
-    one, other = a or {}, b or {}
-    return [
-        f"{what} {name}: {one.get(name) or 'none'} in A, {other.get(name) or 'none'} in B"
-        for name in sorted({*one, *other})
-        if one.get(name) != other.get(name)
-    ]
+def _remarks(run: Result, name: str) -> Iterator[str]:
+    if run.proves != "fabric":
+        yield f"{name} is a functional proof: its figures depend on the machine's other load"
+    if run.injected_fault:
+        yield f"{name} had a fault injected on purpose: {run.injected_fault}"
+    if run.exit_code not in (Exit.OK, Exit.BELOW):
+        yield f"{name} ended with exit code {run.exit_code}: {run.reason}"
+    if unchecked := sum(row.wrong is None for row in run.rows):
+        yield f"{name} did not check {unchecked} of {len(run.rows)} rows for wrong data"
 
 
 def _rows(result: Result, name: str, with_dtype: bool) -> dict[RowKey, Row]:
@@ -239,11 +217,3 @@ def _rows(result: Result, name: str, with_dtype: bool) -> dict[RowKey, Row]:
 
 def _wrong(result: Result) -> bool:
     return result.exit_code == Exit.WRONG_DATA or any(row.wrong for row in result.rows)
-
-
-def _gpus(result: Result) -> str:
-    return ", ".join(sorted({member.gpu for member in result.ranks or [] if member.gpu}))
-
-
-def _dtypes(result: Result) -> set[str]:
-    return {row.dtype for row in result.rows}

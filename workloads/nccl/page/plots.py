@@ -1,243 +1,230 @@
-"""The page's plots with titles, captions and descriptions for screen readers, and the summary picture."""
+"""Plots of a result's rows, with line rates and floors, drawn by matplotlib for the page and the picture."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil
+import re
+from collections.abc import Callable, Iterable, Iterator
+from math import ceil, nan
 from statistics import median
 
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from infra.catalog.machines import Machine
-from workloads.nccl.page import figures
-from workloads.nccl.page.content import facts, headline
-from workloads.nccl.page.figures import inline, short
-from workloads.nccl.page.rows import Group, Level, floors, latencies, line_rates, machine_of, paired, rails, sweeps
+from infra.catalog.baselines import MARGIN
+from infra.catalog.machines import CATALOG
+from workloads.nccl.judge.expectation import Expectation, ceiling
+from workloads.nccl.point_patterns import Variant
 from workloads.nccl.report import largest
 from workloads.nccl.result import Pair, Result, Row
 from workloads.nccl.units import format_size
-from workloads.terminal.plots import INK, SOFT, encoded, style
+from workloads.terminal.plots import BAD, GRID, INK, LINES, SOFT, encoded, style
 
-SLOW = 0.90
-"""Share of the median below which a pair or a rail is red."""
-SLOW_RANK = 0.95
-MAX_BARS = 16
-MAX_COLUMNS = 32
-
-WIDTH, HEIGHT = 1200.0, 675.0  # points, 16:9
-MAX_PLOTS = 6
-TONES = {"pass": "#1b6e3c", "warn": "#8a5a00", "fail": "#b3261e", "unjudged": "#3f4a56"}
-SUMMARY = ("Machine", "World", "Library", "Data", "Started", "Job")
-
-
-@dataclass(frozen=True)
-class Plot:
-    """One figure of the page."""
-
-    title: str
-    caption: str
-    svg: Markup
+LATENCY_SIZE = 64 * 2**10  # bytes up to which the time of a run is latency more than bandwidth
+SLOW_RANK = 0.95  # share of the median below which a rank is red
+MAX_CELLS = 32  # in a line of a heat map
+VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", BAD: "bad"}
+VARIABLES |= zip(LINES, ("one", "two", "three", "four"), strict=True)
+"""The page's CSS variable of each color: they follow the reader's color scheme."""
+NOTES = {
+    "all_reduce": "the most that rings can carry (trees and NVLS may exceed it: they carry less over each NIC)",
+    "all_to_all": "of which each rank has its share",
+}
+Groups = dict[str, list[Row]]
+"""Rows of increasing size by the name of their plot, or of their line, which is empty if a plot has only one."""
+Drawn = tuple[str, str, Figure, str]
+"""Title, caption, figure, and a text for screen readers."""
 
 
-def all_plots(result: Result, machine: Machine | None) -> dict[str, list[Plot]]:
-    """Return the page's plots by section."""
+def all_plots(result: Result) -> dict[str, list[tuple[str, str, Markup]]]:
+    """Return title, caption and SVG of the page's plots by section."""
+    sections = {"bandwidth": _bandwidths, "latency": _latencies, "ranks": _ranks}
     with style():
         return {
-            "bandwidth": [_bandwidth(group, f"sweep-{i}", result, machine) for i, group in enumerate(sweeps(result))],
-            "latency": _small_sizes(result),
-            "ranks": _ranks(result),
-            "pairs": _point_to_point(result),
+            section: [(drawn[0], drawn[1], _svg(f"{section}-{i}", *drawn[2:])) for i, drawn in enumerate(draw(result))]
+            for section, draw in sections.items()
         }
 
 
-def picture(result: Result, machine: str | None = None) -> bytes:
-    """Return the summary as a PNG of 1800 × 1012 pixels. The same result gives the same picture."""
-    known = machine_of(result, machine)
-    with style():
-        drawing = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=108, facecolor="#ffffff")
-        head = headline(result)
-        tone = TONES[head.status]
-        drawing.add_artist(Rectangle((0, 0), 12 / WIDTH, 1, color=tone, transform=drawing.transFigure, linewidth=0))
-        found = dict(facts(result, known))
-        summary = " · ".join(found[key] for key in SUMMARY if key in found)
-        sentence = textwrap.wrap(head.sentence, 92, max_lines=2, placeholder=" …")
-        lines = [
-            (head.badge, 22, tone, "bold"),
-            *((text, 18, INK, "normal") for text in sentence),
-            (textwrap.shorten(head.functional or "", 150, placeholder=" …"), 13, INK, "bold"),
-            (textwrap.shorten(summary, 160, placeholder=" …"), 12, SOFT, "normal"),
-        ]
-        top = 22.0
-        for text, size, color, weight in lines:
-            if text:
-                at = 40 / WIDTH, 1 - top / HEIGHT
-                drawing.text(*at, text, fontsize=size, color=color, fontweight=weight, va="top")
-                top += size * 1.4
-        groups = sweeps(result)
-        pairs = [group for group in groups if group.total][:1]  # always shown
-        chosen = [group for group in groups if not group.total][: MAX_PLOTS - len(pairs)] + pairs
-        columns = 3 if len(chosen) > 2 else 2
-        drawing.set_layout_engine("constrained", rect=(30 / WIDTH, 0.01, 1 - 60 / WIDTH, 1 - top / HEIGHT - 0.03))
-        axes = drawing.subplots(2 if len(chosen) > 3 else 1, columns, squeeze=False).flatten()
-        for group, place in zip(chosen, axes, strict=False):
-            _sweep(place, group, result, known)
-            legend = place.get_legend()
-            legend.set_title(group.heading, prop={"weight": "bold", "size": 12})
-            legend.set_alignment("left")
-        for unused in axes[len(chosen) :]:
-            unused.set_axis_off()
-        return encoded(drawing, "png")
+def sweeps(result: Result) -> dict[str, Groups]:
+    """Return bandwidth over size: rows by title of their plot and name of their line, without rails."""
+    several = len({row.dtype for row in result.rows}) > 1
+
+    def line(row: Row) -> str:
+        return f"{row.name.removeprefix(_name(row)).strip(', ')} {row.dtype if several else ''}".strip()
+
+    rows = [row for row in without_rails(result.rows) if row.mode != "latency"]
+    plots = _grouped(rows, lambda row: f"{_name(row)}: {'busbw' if row.total is None else 'sum of all pairs'}")
+    return {title: _grouped(plot, line) for title, plot in plots.items()}
 
 
-def _sweep(axes: Axes, group: Group, result: Result, machine: Machine | None) -> list[Level]:
-    """Draw bandwidth over size, and return the line rates and the floor drawn with it."""
-    levels = [*line_rates(group, result, machine), *floors(group, result, machine)]
-    lines = {name or "measured": [(row.size, group.figure(row)) for row in rows] for name, rows in group.lines.items()}
-    figures.curves(axes, "GB/s", lines, levels)
-    return levels
+def without_rails(rows: Iterable[Row]) -> list[Row]:
+    """Return all rows but those of single rails, which have their own plot."""
+    return [row for row in rows if variant_of(row).rail is None]
 
 
-def _bandwidth(group: Group, identity: str, result: Result, machine: Machine | None) -> Plot:
-    drawing, axes = figures.figure(240)
-    levels = _sweep(axes, group, result, machine)
-    caption = " ".join(f"{level.name[0].upper()}{level.name[1:]}: {level.source}." for level in levels)
-    reached = ", ".join(
-        f"{name} {short(group.figure(rows[-1]))} GB/s at {format_size(rows[-1].size)}".strip()
-        for name, rows in group.lines.items()
-    )
-    against = "".join(f"; {level.name} {short(level.value)} GB/s" for level in levels)
-    return Plot(
-        group.heading, caption, inline(drawing, identity, f"{group.title}, bandwidth over size: {reached}{against}")
-    )
+def variant_of(row: Row) -> Variant:
+    """Return a row's pattern, rail and direction. A collective has no pattern; without a direction, all is pattern."""
+    try:
+        return Variant.parse(row.variant or "")
+    except ValueError:
+        return Variant(row.variant or "", "")
 
 
-def _small_sizes(result: Result) -> list[Plot]:
-    """Return latency over small sizes, at most four operations per plot."""
-    found = list(latencies(result).items())
-    count = ceil(len(found) / 4)
-    plots = []
+def levels(lines: Groups, result: Result) -> list[tuple[str, float, str]]:
+    """Return name, GB/s (decimal) and source of what a plot compares with.
+
+    These are the most that the NICs can carry, and the floor in the verdict at the largest size that has one.
+    """
+    rows, world, verdict = [line[-1] for line in lines.values()], result.world, result.verdict
+    limits, op = sorted({row.limit for row in rows if row.limit is not None}), rows[0].op
+    found = [("duplex" if number else "line rate", at, "the NICs in use") for number, at in enumerate(limits)]
+    machine = CATALOG.get(verdict.machine or "") if verdict and result.proves == "fabric" and not limits else None
+    if machine and world and not machine.unsupported and world.per_node == machine.gpus:
+        limit = ceiling(op, Expectation(machine=machine.name, nodes=world.nodes), frozenset({"ring"}))
+        note = NOTES.get(op, "the most that they can carry")
+        nics = f"{machine.nics} NICs of {machine.gbps_per_nic} Gbit/s per {machine.name}"
+        found += [("line rate", limit, f"{nics}, {note}")] if limit else []
+    judged = [one for one in verdict.comparisons if one.op == op] if verdict else []
+    for one in sorted(judged, key=lambda one: one.size)[-1:]:
+        text = f"{MARGIN * 100:.0f} % of {one.expected:g} GB/s published at {format_size(one.size)}: {one.source}"
+        found.append(("floor", one.expected * MARGIN, text))
+    return found
+
+
+def curves(axes: Axes, lines: Groups, against: Iterable[tuple[str, float, str]] = (), *, latency: bool = False) -> str:
+    """Draw bandwidth or latency over size, and lines at levels. Return the legend: each name, and the last value.
+
+    A latency is the median single run; its axis is logarithmic if the latencies differ by a factor of 20.
+    """
+    for name, rows in lines.items():
+        values = [row.iteration_us.p50 if latency else _rate(row) for row in rows]
+        label = f"{name or 'measured'} {_short(values[-1])}"
+        axes.plot([row.size for row in rows], values, label=label, marker="o", markersize=3.2)
+    least, most = axes.dataLim.intervaly
+    for name, at, _ in against:
+        color, dash = (BAD, "--") if name == "floor" else (SOFT, "-")
+        axes.axhline(at, color=color, linewidth=1, linestyle=dash, label=f"{name} {_short(at)}")
+    sizes = sorted({row.size for rows in lines.values() for row in rows})
+    ticks = sizes[:: -ceil(len(sizes) / 6)]  # from the largest size, which is the one that is judged
+    axes.set(xscale="log", xlim=(sizes[0] * 0.8, sizes[-1] * 1.25), ylabel="µs" if latency else "GB/s")
+    axes.set_xticks(ticks, [re.sub(" |i?B", "", format_size(size)) for size in ticks])
+    if latency and 0 < least * 20 < most:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+        axes.locator_params(axis="y", nbins=5)
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter("{x:.4g}")
+    legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=1 if latency else 2)
+    return ", ".join(text.get_text() for text in legend.get_texts())
+
+
+def _bandwidths(result: Result) -> Iterator[Drawn]:
+    for title, lines in sweeps(result).items():
+        drawing, axes = _figure(240)
+        words = curves(axes, lines, against := levels(lines, result))
+        caption = " ".join(f"{name.capitalize()}: {source}." for name, _, source in against)
+        yield title, caption, drawing, f"{title} over size, at the largest in GB/s: {words}"
+
+
+def _latencies(result: Result) -> Iterator[Drawn]:
+    """Draw small sizes, at most four measurements per plot.
+
+    Of a point-to-point pattern, only the first direction: the others take as long, and three lines hide each other.
+    """
+    rows = [row for row in without_rails(result.rows) if row.size <= LATENCY_SIZE and row.dtype == result.rows[0].dtype]
+    lines = _grouped([row for row in rows if variant_of(row).direction in ("", "up")], lambda row: row.name)
+    count = ceil(len(lines) / 4)
     for index in range(count):
-        part = dict(found[index::count])
-        drawing, axes = figures.figure(230)
-        lines = {name: [(row.size, row.iteration_us.p50) for row in rows] for name, rows in part.items()}
-        figures.curves(axes, "µs", lines)
-        modes = sorted({row.mode for rows in part.values() for row in rows})
-        words = ", ".join(f"{name} {short(points[-1][1])} µs" for name, points in lines.items())
-        plots.append(
-            Plot(
-                "Median time of a run" + (f" ({index + 1} of {count})" if count > 1 else ""),
-                f"Measured in {' and '.join(modes)} mode.",
-                inline(drawing, f"latency-{index}", f"Median time over small sizes, at the largest: {words}"),
-            )
-        )
-    return plots
+        drawing, axes = _figure(260)
+        words = curves(axes, dict(list(lines.items())[index::count]), latency=True)
+        title = "Median time of a run" + (f" ({index + 1} of {count})" if count > 1 else "")
+        yield title, "", drawing, f"Median time over small sizes, at the largest in µs: {words}"
 
 
-def _ranks(result: Result) -> list[Plot]:
-    """Return each rank's time against the median of all ranks, at each operation's largest size."""
+def _ranks(result: Result) -> Iterator[Drawn]:
+    """Draw each rank's time against the median of all ranks, at each operation's largest size."""
     rows = [row for row in largest(result.rows) if row.mode == "throughput" and not row.pairs]
     members = sorted({time.rank for row in rows for time in row.ranks})
-    if not rows or len(members) < 2:
-        return []
-    share = ceil(len(members) / MAX_COLUMNS)
+    if len(members) < 2:
+        return
+    share = ceil(len(members) / MAX_CELLS)
     columns = [members[index : index + share] for index in range(0, len(members), share)]
-    values: list[list[float | None]] = []
+    values = []
     for row in rows:
         times = {time.rank: time.time_us for time in row.ranks}
-        middle = median(times.values())
-        worst = [max((times[rank] for rank in column if rank in times), default=None) for column in columns]
-        values.append([None if time is None else middle / time for time in worst])
-    drawing, axes = figures.figure(40 + 22 * len(rows))
-    figures.cells(axes, values, [row.name for row in rows], [str(column[0]) for column in columns], SLOW_RANK)
-    each = "Each column is a rank" if share == 1 else f"Each column is the slowest of {share} ranks"
-    return [
-        Plot(
-            "Time of each rank",
-            f"{each}, each line an operation at its largest size. Pale: the median of all ranks."
-            " Red: at least 5 % slower.",
-            inline(drawing, "ranks", "Heat map of the ranks' times; the table below names the slowest rank"),
-        )
-    ]
+        slowest = [max((times[rank] for rank in column if rank in times), default=nan) for column in columns]
+        values.append([median(times.values()) / time for time in slowest])
+    drawing, axes = _figure(40 + 22 * len(rows))
+    blues = LinearSegmentedColormap.from_list("", [(LINES[0], 0.68), (LINES[0], 0.18)]).with_extremes(under=(BAD, 0.9))
+    axes.pcolormesh(np.array(values), cmap=blues, vmin=SLOW_RANK, vmax=1, snap=True)
+    axes.invert_yaxis()
+    axes.spines["bottom"].set_visible(False)
+    axes.grid(visible=False)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, [row.name for row in rows])
+    labeled = range(0, len(columns), ceil(len(columns) / 8))
+    axes.set_xticks([index + 0.5 for index in labeled], [str(columns[index][0]) for index in labeled])
+    each = "a rank" if share == 1 else f"the slowest of {share} ranks"
+    caption = f"Each column is {each}. Pale: the median of all ranks. Red: at least 5 % slower."
+    yield "Time of each rank", caption, drawing, "Heat map: the table below names the slowest rank"
 
 
-def _point_to_point(result: Result) -> list[Plot]:
-    """Return bars for each pair and each rail, and a matrix of all pairs."""
-    groups = paired(result)
-    plots = [_pairs(title, rows, f"pairs-{index}", result) for index, (title, rows) in enumerate(groups.items())]
-    plots += [_rails(direction, found) for direction, found in rails(result).items()]
-    return plots + _matrix([row for rows in groups.values() for row in rows], result)
+def bars(result: Result) -> dict[str, list[tuple[str, float, float | None, Row, Pair]]]:
+    """Return the name, GB/s and limit of each pair and rail, with its row and slowest pair, by pattern.
 
-
-def _pairs(title: str, rows: Sequence[Row], identity: str, result: Result) -> Plot:
-    pairs = [pair for row in rows for pair in row.pairs or []]
-    middle = median(pair.bandwidth for pair in pairs)
-    by_speed = sorted(pairs, key=lambda pair: pair.bandwidth)
-    chosen, legend = pairs, "Red: below 90 % of the median pair."
-    if len(pairs) > MAX_BARS:
-        chosen, legend = by_speed[:MAX_BARS], f"The {MAX_BARS} slowest of {len(pairs)}. {legend}"
-    limits = {row.limit / len(row.pairs) if row.limit and row.pairs else None for row in rows}
-    found = [(_ends(pair), pair.bandwidth) for pair in chosen]
-    order = "one direction after the other" if len(rows) > 1 else "all at once"
-    slowest = by_speed[0]
-    hosts = f"{result.host(slowest.sender)} → {result.host(slowest.receiver)}"
-    caption = f"At {format_size(rows[0].size)}, {order}. Slowest: {_ends(slowest)} ({hosts}). {legend}"
-    return _bars(f"{title}: GB/s of each pair", caption, identity, found, SLOW * middle, limits)
-
-
-def _rails(direction: str, found: Sequence[tuple[int, Row]]) -> Plot:
-    rows = [(f"rail {rail}", row.total if row.total is not None else row.busbw) for rail, row in found]
-    slow = SLOW * median(value for _, value in rows)
-    caption = f"At {format_size(found[0][1].size)}, one rail after the other. Red: below 90 % of the median rail."
-    limits = {row.limit for _, row in found}
-    return _bars(f"rails {direction}: GB/s of each alone", caption, f"rails-{direction}", rows, slow, limits)
-
-
-def _bars(
-    title: str, caption: str, identity: str, rows: Sequence[tuple[str, float]], slow: float, limits: set[float | None]
-) -> Plot:
-    drawing, axes = figures.figure(52 + 19 * len(rows))
-    figures.bars(axes, rows, slow, limits.pop() if len(limits) == 1 else None)
-    words = ", ".join(f"{name} {short(value)}" for name, value in rows)
-    return Plot(title, caption, inline(drawing, identity, f"{title}: {words}"))
-
-
-def _matrix(rows: Sequence[Row], result: Result) -> list[Plot]:
-    """Return all pairs of the one-way measurements: senders down, receivers across; nodes if the ranks are too many.
-
-    With more nodes than columns, a cell is several nodes.
+    Both single directions of a pattern are together, so that a slow direction stands out.
     """
-    measured = [pair for row in rows if row.pairs and not (row.variant or "").endswith("duplex") for pair in row.pairs]
-    world = result.world
-    if world is None or len(measured) < 4:
-        return []
-    nodes = ceil(world.nodes / MAX_COLUMNS)  # per cell
-    share = 1 if world.ranks <= MAX_COLUMNS else world.per_node * nodes
-    # A cell is its slowest measurement, because the matrix is to show slow pairs.
-    slowest: dict[tuple[int, int], float] = {}
-    for pair in measured:
-        cell = (pair.sender // share, pair.receiver // share)
-        slowest[cell] = min(slowest.get(cell, pair.bandwidth), pair.bandwidth)
-    middle = median(slowest.values())
-    count = ceil(world.ranks / share)
-    values = [[slowest[y, x] / middle if (y, x) in slowest else None for x in range(count)] for y in range(count)]
-    names = [str(index * nodes) for index in range(count)]
-    drawing, axes = figures.figure(60 + 300 * min(1.0, count / 16))
-    figures.cells(axes, values, names, names, SLOW)
-    what = "rank" if share == 1 else "node"
-    return [
-        Plot(
-            f"All pairs of {what}s" + (f", {nodes} by {nodes} in a cell" if nodes > 1 else ""),
-            "Senders down, receivers across; one direction at a time, at the largest size. Each cell is its slowest"
-            " measurement. Pale: the median pair. Red: below 90 % of it. Empty: not measured.",
-            inline(drawing, "matrix", f"Heat map of {len(slowest)} pairs of {what}s"),
-        )
-    ]
+    found: dict[str, list[tuple[str, float, float | None, Row, Pair]]] = {}
+    for row in sorted(largest(result.rows), key=lambda row: variant_of(row).rail is not None):
+        pairs, variant = row.pairs or [], variant_of(row)
+        if pairs and variant.rail is not None:
+            bar = f"rail {variant.rail}", _rate(row), row.limit, row, min(pairs, key=lambda pair: pair.bandwidth)
+            found.setdefault(f"rails {variant.direction}: GB/s of each alone", []).append(bar)
+            continue
+        ways = {"": "", "duplex": ", both ways"}.get(variant.direction, ", one way")
+        for pair in pairs:
+            limit = row.limit and row.limit / len(pairs)
+            bar = f"{pair.sender} → {pair.receiver}", pair.bandwidth, limit, row, pair
+            found.setdefault(f"{_name(row)}{ways}: GB/s of each pair", []).append(bar)
+    return found
 
 
-def _ends(pair: Pair) -> str:
-    return f"{pair.sender} → {pair.receiver}"
+def _name(row: Row) -> str:
+    return f"{row.op} {variant_of(row).pattern}".strip()
+
+
+def _rate(row: Row) -> float:
+    return row.busbw if row.total is None else row.total
+
+
+def _grouped(rows: Iterable[Row], name: Callable[[Row], str]) -> Groups:
+    groups: Groups = {}
+    for row in sorted(rows, key=lambda row: row.size):
+        groups.setdefault(name(row), []).append(row)
+    return groups
+
+
+def _short(value: float) -> str:
+    """Format a number with three significant digits: 326, 46.0, 0.680, 4140."""
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
+    """Return a figure of a height in points, as wide as a phone shows without shrinking the text, and its axes."""
+    drawing = Figure(figsize=(5, height / 72), dpi=72, facecolor="none", layout="constrained")
+    return drawing, drawing.subplots()
+
+
+def _svg(name: str, drawing: Figure, words: str) -> Markup:
+    """Return the figure as an `<svg>` element, with ids that begin with `name`."""
+    text = encoded(drawing, "svg").decode()
+    # Without matplotlib's style element, which would apply to the whole page, and its font.
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>|font-family: [^;\"]*;? ?|(?<=>)\s+(?=<)", "", text, flags=re.S)
+    text = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{name}-", text)
+    for color, variable in VARIABLES.items():
+        text = text.replace(color, f"var(--{variable})")
+    opening = Markup('<svg class="plot" id="{}" role="img" aria-label="{}" ').format(name, words)
+    return opening + Markup(text[text.index("viewBox") :])
