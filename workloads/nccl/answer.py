@@ -38,7 +38,7 @@ class Timing:
         return abs(self.wall - self.span) > max(0.05 * self.span, 50e-6)
 
 
-class Measurement(RowKey):
+class RowRequest(RowKey):
     """A row to measure, the same on each rank."""
 
     iterations: int
@@ -47,7 +47,7 @@ class Measurement(RowKey):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class RankAnswer:
     """One rank's figures of one row. `wrong` is the number of wrong elements, None if the data was not checked."""
 
     size: int

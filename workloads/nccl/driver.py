@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.nccl.answer import Answer, Measurement, Timing
+from workloads.nccl.answer import RankAnswer, RowRequest, Timing
 from workloads.nccl.gang import Gang
 from workloads.nccl.kinds import Place, kind_of, selected
 from workloads.nccl.limits import guarded, pair_figures
@@ -118,18 +118,20 @@ def log_choices(gang: Gang, rows: Sequence[RowKey]) -> None:
     gang.call("log_choices", False, what="NCCL's log")
 
 
-def plan(options: BenchOptions, place: Place) -> list[Measurement]:
+def plan(options: BenchOptions, place: Place) -> list[RowRequest]:
     """Return the rows to measure, in order, without sums of uint8; options.left_out lists those."""
     kinds = selected(options.ops, options.patterns, place)
     runs = options.model_dump(include={"iterations", "warmup", "check"})
     return [
-        Measurement(op=kind.op, variant=kind.variant, mode=mode, dtype=dtype, size=size, **runs)
+        RowRequest(op=kind.op, variant=kind.variant, mode=mode, dtype=dtype, size=size, **runs)
         for kind, mode, dtype, size in product(kinds, options.modes, options.dtypes, options.sizes)
         if dtype != "uint8" or kind.op not in REDUCTIONS
     ]
 
 
-def summarize(row: Measurement, answers: Sequence[Answer], place: Place, *, fabric: bool, limits: Limits | None) -> Row:
+def summarize(
+    row: RowRequest, answers: Sequence[RankAnswer], place: Place, *, fabric: bool, limits: Limits | None
+) -> Row:
     """Return a row of the result from all ranks' answers, by the slowest rank that takes part.
 
     `wrong` is None unless every rank checked its data. `fabric` is whether the nodes are different machines.

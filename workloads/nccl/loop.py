@@ -13,7 +13,7 @@ from itertools import count
 
 import torch.distributed as dist
 
-from workloads.nccl.answer import Answer, Measurement
+from workloads.nccl.answer import RankAnswer, RowRequest
 from workloads.nccl.device import Call, Device
 from workloads.nccl.operations import Operation
 from workloads.nccl.options import Fault
@@ -69,7 +69,7 @@ class Loop:
     stage: str = "not in a row"
     salt: int = 0  # the same on all ranks, because all of them verify equally often
 
-    def measure(self, operation: Operation, row: Measurement) -> Answer:
+    def measure(self, operation: Operation, row: RowRequest) -> RankAnswer:
         """Measure one row."""
         self.stage = "in the first verification"
         run = self._run(operation, row)
@@ -91,7 +91,7 @@ class Loop:
             wrong += operation.wrong()
         wrong += sum(self._verify(operation, run) for _ in range(row.check))
         self.stage = "not in a row"
-        return Answer(
+        return RankAnswer(
             size=operation.size,
             count=operation.count,
             takes_part=operation.takes_part,
@@ -99,7 +99,7 @@ class Loop:
             wrong=wrong if row.check else None,
         )
 
-    def _run(self, operation: Operation, row: Measurement) -> Call:
+    def _run(self, operation: Operation, row: RowRequest) -> Call:
         """Return the operation's call, with the injected fault if there is one."""
         if row.mode == "graph":
             # The first call opens connections, which cannot be captured.

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import _abort_process_group
 
 from workloads.evidence.collect import Collected, Collector
 from workloads.hardware.gpu import GpuWatch
-from workloads.nccl.answer import Answer, Measurement
+from workloads.nccl.answer import RankAnswer, RowRequest
 from workloads.nccl.device import Cpu, Cuda, Device
 from workloads.nccl.kinds import Place, kind_of
 from workloads.nccl.loop import Loop
@@ -87,7 +87,7 @@ class Rank:
             device_id=device_id,
         )
 
-    def measure(self, row: Measurement) -> Answer:
+    def measure(self, row: RowRequest) -> RankAnswer:
         """Measure one row on this rank."""
         self.loop.stage = "before its first call"
         if self.loop.fault is not None and self.loop.fault.kind == "hang":

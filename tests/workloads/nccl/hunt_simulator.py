@@ -17,7 +17,7 @@ from cyclopts import App, CycloptsError, Parameter
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import search
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Answer, Probe, Round, Verdict
+from workloads.nccl.hunt.result import Answer, HuntVerdict, Probe, Round
 from workloads.terminal.console import write_json
 
 Kind = Literal["nic", "node", "flapping", "spine"]
@@ -102,7 +102,7 @@ def search_options(*, rails: int = 1, **changed: Any) -> HuntOptions:
     return HuntOptions(**{"per_node": rails, "threshold": 0.9, "samples": 1, **changed})
 
 
-def play(units: int, fabric: Fabric, options: HuntOptions) -> Verdict:
+def play(units: int, fabric: Fabric, options: HuntOptions) -> HuntVerdict:
     """Run a whole hunt against a simulated fabric."""
     return search.hunt(options.model_copy(update={"nodes": units}), fabric.answer)
 
@@ -126,7 +126,7 @@ class Cost:
 
 def cost(nodes: int, bad: int, fault: Kind, noise: float, seeds: int, options: HuntOptions, first: int = 0) -> Cost:
     """Return the cost and the mistakes of `seeds` hunts."""
-    verdicts: list[Verdict] = []
+    verdicts: list[HuntVerdict] = []
     false: list[int] = []
     missed = 0
     for seed in range(first, first + seeds):

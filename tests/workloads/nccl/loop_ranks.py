@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workloads.nccl.answer import Measurement
+from workloads.nccl.answer import RowRequest
 from workloads.nccl.device import Cpu
 from workloads.nccl.kinds import COLLECTIVES, Place
 from workloads.nccl.loop import Loop, faulty
@@ -27,9 +27,9 @@ Key = tuple[str, str, str]
 """(operation, type, what was done)"""
 
 
-def row(op: str, dtype: str, mode: Mode = "throughput", check: int = CHECK) -> Measurement:
+def row(op: str, dtype: str, mode: Mode = "throughput", check: int = CHECK) -> RowRequest:
     runs = {"iterations": ITERATIONS, "warmup": WARMUP, "check": check}
-    return Measurement(op=op, variant=None, mode=mode, dtype=dtype, size=SIZE, **runs)
+    return RowRequest(op=op, variant=None, mode=mode, dtype=dtype, size=SIZE, **runs)
 
 
 def every_case(rank: int, world: int) -> dict[Key, int | None]:
@@ -38,7 +38,7 @@ def every_case(rank: int, world: int) -> dict[Key, int | None]:
     loop = Loop(Cpu())
     place = Place(rank, world, PER_NODE)
 
-    def measure(op: str, dtype: str, what: str, row: Measurement, fault: Fault | None = None) -> None:
+    def measure(op: str, dtype: str, what: str, row: RowRequest, fault: Fault | None = None) -> None:
         operation = Operation(COLLECTIVES[op], place, SIZE, DTYPES[dtype], loop.device.torch_device)
         loop.fault = fault if rank == spoiled(op) else None
         found[op, dtype, what] = loop.measure(operation, row).wrong

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from tests.workloads.gloo_ranks import on_ranks
-from workloads.nccl.answer import Measurement
+from workloads.nccl.answer import RowRequest
 from workloads.nccl.device import Cpu
 from workloads.nccl.kinds import COLLECTIVES, Place
 from workloads.nccl.loop import Loop
@@ -104,7 +104,7 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
                 call = partial(dist.all_gather_into_tensor, whole, piece)
             operation = Operation(COLLECTIVES[op], place, size, torch.float32, loop.device.torch_device)
             runs = {"iterations": iterations, "warmup": WARMUP, "check": 1}
-            row = Measurement(op=op, variant=None, mode="throughput", dtype="fp32", size=size, **runs)
+            row = RowRequest(op=op, variant=None, mode="throughput", dtype="fp32", size=size, **runs)
             bare(operation, call)  # sets up connections, threads and pages for both
             bares, ours = [], []
             for pair in range(pairs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from workloads.nccl.answer import Measurement
+from workloads.nccl.answer import RowRequest
 from workloads.nccl.device import Cpu
 from workloads.nccl.kinds import Place, point_to_point
 from workloads.nccl.loop import Loop
@@ -39,7 +39,7 @@ def measure(place: Place, variant: Variant, dtype: str, fault: Fault | None) -> 
     before = operation.wrong()
     dist.barrier()
     key = {"op": "p2p", "variant": variant.name, "mode": "throughput", "dtype": dtype, "size": SIZE}
-    row = Measurement.model_validate(key | {"iterations": 3, "warmup": 1, "check": 1})
+    row = RowRequest.model_validate(key | {"iterations": 3, "warmup": 1, "check": 1})
     answer = Loop(Cpu(), mine).measure(operation, row)
     found = flows(variant, place.world // place.per_node, place.per_node)
     senders = [flow.sender for flow in found if flow.receiver == place.rank]

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
 from workloads.evidence.facts import RankEvidence
-from workloads.nccl.answer import Measurement
+from workloads.nccl.answer import RowRequest
 from workloads.nccl.device import Cuda
 from workloads.nccl.kinds import COLLECTIVES, Place
 from workloads.nccl.loop import Loop
@@ -43,9 +43,9 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def row(op: str, dtype: str, mode: Mode, iterations: int, warmup: int) -> Measurement:
+def row(op: str, dtype: str, mode: Mode, iterations: int, warmup: int) -> RowRequest:
     runs = {"iterations": iterations, "warmup": warmup, "check": 1}
-    return Measurement(op=op, variant=None, mode=mode, dtype=dtype, size=SIZE, **runs)
+    return RowRequest(op=op, variant=None, mode=mode, dtype=dtype, size=SIZE, **runs)
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from workloads.nccl.answer import Measurement, Timing
+from workloads.nccl.answer import RowRequest, Timing
 from workloads.nccl.device import Cuda
 from workloads.nccl.driver import doubts
 from workloads.nccl.kinds import COLLECTIVES, Place
@@ -116,9 +116,7 @@ def measured(stream: Stream, op: str, mode: Mode) -> Timing:
         operation.restore = lambda: stream.do(RESTORE)
     runs = {"iterations": RUNS, "warmup": 1, "check": 0}
     return (
-        Loop(Cuda())
-        .measure(operation, Measurement(op=op, variant=None, mode=mode, dtype="fp32", size=1, **runs))
-        .timing
+        Loop(Cuda()).measure(operation, RowRequest(op=op, variant=None, mode=mode, dtype="fp32", size=1, **runs)).timing
     )
 
 

@@ -19,19 +19,19 @@ from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import (
     Accused,
     Answer,
-    Finding,
+    HuntFinding,
     HuntResult,
+    HuntVerdict,
     Probe,
     Rail,
     Unit,
-    Verdict,
     conclude,
     fields_of,
 )
 from workloads.nccl.hunt.search import hunt
 
 
-def as_result(verdict: Verdict, count: int, host: str = "node-{}") -> HuntResult:
+def as_result(verdict: HuntVerdict, count: int, host: str = "node-{}") -> HuntResult:
     units = [
         Unit(
             unit=unit,
@@ -91,7 +91,7 @@ def accused(fault: str, share: float, unit: int = 0) -> Accused:
     ],
 )
 def test_most_severe_fault_sets_exit_code(faults: list[str], code: Exit) -> None:
-    verdict = Verdict(accused=[accused(fault, 0.5, unit) for unit, fault in enumerate(faults)])
+    verdict = HuntVerdict(accused=[accused(fault, 0.5, unit) for unit, fault in enumerate(faults)])
     assert as_result(verdict, 4).exit_code == code
 
 
@@ -112,15 +112,15 @@ def test_most_severe_fault_sets_exit_code(faults: list[str], code: Exit) -> None
     ],
 )
 def test_findings_without_accused_unit_set_exit_code(kind: str, broken: str | None, code: Exit) -> None:
-    finding = Finding.model_validate({"kind": kind, "units": [0, 1], "tests": [0], "text": "text"})
-    found = as_result(Verdict(findings=[finding], tests=[failed(broken=broken)]), 4)
+    finding = HuntFinding.model_validate({"kind": kind, "units": [0, 1], "tests": [0], "text": "text"})
+    found = as_result(HuntVerdict(findings=[finding], tests=[failed(broken=broken)]), 4)
     assert found.exit_code == code
     assert any(part in found.reason for part in ("no unit is accused", "wrong data in one test", kind))
 
 
 def test_broken_unit_is_isolated_and_slow_unit_drained() -> None:
     units = [accused("slow", 0.8), accused("slow", 0.3, 1), accused("hang", 0.99, 2), accused("wrong", 0.99, 3)]
-    found = as_result(Verdict(accused=units), 4).accused
+    found = as_result(HuntVerdict(accused=units), 4).accused
     assert [one.severity for one in found] == ["drain", "isolate", "isolate", "isolate"]
     assert [one.action.split()[0] for one in found] == ["drain", "cordon", "cordon", "cordon"]
 

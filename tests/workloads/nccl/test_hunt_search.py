@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.workloads.nccl.hunt_simulator import Fabric, Fault, Kind, inject, play, search_options
 from workloads.nccl.hunt.fleet import References
-from workloads.nccl.hunt.result import NETWORK, SINGLE, Answer, Probe, Round, Verdict
+from workloads.nccl.hunt.result import NETWORK, SINGLE, Answer, HuntVerdict, Probe, Round
 from workloads.nccl.hunt.search import circle, hunt
 
 QUIET = 0.0
@@ -33,7 +33,7 @@ class Watched(Fabric):
         return super().answer(tests)
 
 
-def sound(verdict: Verdict) -> None:
+def sound(verdict: HuntVerdict) -> None:
     """Check that each accusation on the network has two tests without a common partner, and one pair alone if slow."""
     accused = {one.unit for one in verdict.accused}
     for one in verdict.accused:

@@ -17,7 +17,7 @@ from workloads.exits import Exit
 from workloads.hardware.gpu import Gpu, GpuReading
 from workloads.hardware.nic import Counter, Nic
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Accused, Answer, Probe, Rail, Round, Unit, Verdict, conclude
+from workloads.nccl.hunt.result import Accused, Answer, HuntVerdict, Probe, Rail, Round, Unit, conclude
 from workloads.nccl.hunt.result import Fault as FaultName
 from workloads.nccl.hunt.transport import judged, with_logged_nics
 from workloads.nccl.kinds import Place
@@ -52,8 +52,10 @@ def units(count: int) -> list[Unit]:
     return [Unit(unit=i, name=name, host=name, gpu=None, rails=[Rail()], **place) for i, name in enumerate(names)]
 
 
-def outcome(*ranks: RankEvidence, verdict: Verdict | None = None, missing: Sequence[str] = ()) -> tuple[Verdict, Exit]:
-    found = judged(verdict or Verdict(tests=TESTED), OPTIONS, evidence(*ranks, missing=missing))
+def outcome(
+    *ranks: RankEvidence, verdict: HuntVerdict | None = None, missing: Sequence[str] = ()
+) -> tuple[HuntVerdict, Exit]:
+    found = judged(verdict or HuntVerdict(tests=TESTED), OPTIONS, evidence(*ranks, missing=missing))
     return found, conclude(found, units(4))[0]
 
 
@@ -84,7 +86,7 @@ def test_one_unit_off_the_fabric_is_named_with_its_evidence(plugin: str, nics: i
 @pytest.mark.parametrize(("fault", "expected"), [("error", "transport"), ("wrong", "wrong"), ("burn", "burn")])
 def test_path_explains_a_unit_that_breaks_its_tests(fault: str, expected: str) -> None:
     accused = Accused.of(2, fault, [Probe("pair", (2, 3), "alone", failed=True)])  # type: ignore[arg-type]
-    verdict = Verdict(tests=TESTED, accused=[accused])
+    verdict = HuntVerdict(tests=TESTED, accused=[accused])
     found, _ = outcome(rank(0), rank(1), rank(2, "Socket"), rank(3), verdict=verdict)
     [one] = found.accused
     assert (one.unit, one.fault, len(one.evidence), one.tests) == (2, expected, 1, [0])
@@ -101,7 +103,7 @@ def test_missing_log_is_reported_with_its_reason_and_does_not_pass() -> None:
 
 def test_unit_without_network_test_needs_no_log() -> None:
     accused = Accused.of(3, "burn", [Probe("burn", (3,), "single", failed=True)])
-    verdict = Verdict(tests=[TESTED[0], Probe("pair", (1, 2), "pairs", failed=False)], accused=[accused])
+    verdict = HuntVerdict(tests=[TESTED[0], Probe("pair", (1, 2), "pairs", failed=False)], accused=[accused])
     found, code = outcome(rank(0), rank(1), rank(2), rank(3, None), verdict=verdict)
     assert ([one.fault for one in found.accused], found.findings, code) == (["burn"], [], Exit.BELOW)
 
@@ -110,7 +112,7 @@ def test_hang_outranks_the_log_that_it_took_with_it() -> None:
     tests = [*TESTED, Probe("pair", (0, 1), "alone", broken="hang", failed=True)]
     accused = Accused.of(0, "hang", [tests[-1]])
     found, code = outcome(
-        rank(0, None), rank(1, None), rank(2), rank(3), verdict=Verdict(tests=tests, accused=[accused])
+        rank(0, None), rank(1, None), rank(2), rank(3), verdict=HuntVerdict(tests=tests, accused=[accused])
     )
     assert (found.findings, code) == ([], Exit.HANG)
 
@@ -119,7 +121,7 @@ def test_nothing_is_expected_of_machines_without_rdma_or_of_one_node() -> None:
     ranks = [rank(number, None) for number in range(4)]
     for changed in ({"transport": None}, {"nodes": 1, "per_node": 4, "unit": "rank"}):
         options = OPTIONS.model_copy(update=changed)
-        assert judged(Verdict(tests=TESTED), options, evidence(*ranks)).clean
+        assert judged(HuntVerdict(tests=TESTED), options, evidence(*ranks)).clean
 
 
 def test_nic_counters_are_remarks_and_evidence_against_an_accused_unit() -> None:
@@ -127,7 +129,7 @@ def test_nic_counters_are_remarks_and_evidence_against_an_accused_unit() -> None
     errors = [Counter(nic="mlx5_0", sent=1, received=1, errors={"link_downed": 3})]
     healthy = rank(1).model_copy(update={"counters": errors})
     slow = rank(2).model_copy(update={"nics": down})
-    verdict = Verdict(tests=TESTED, accused=[Accused.of(2, "slow", [])])
+    verdict = HuntVerdict(tests=TESTED, accused=[Accused.of(2, "slow", [])])
     found, code = outcome(rank(0), healthy, slow, rank(3), verdict=verdict)
     assert [(one.kind, one.units) for one in found.findings] == [("node", [1])]
     assert "link_downed 3" in found.findings[0].text
@@ -141,7 +143,7 @@ def test_gpu_with_errors_accuses_its_unit(errors: dict[str, Any], fault: FaultNa
     """Code 5, as `bench nccl` ends with: a unit whose figures are fine must not pass with a broken GPU."""
     bad = rank(2).model_copy(update={"gpus": [HEALTHY.model_copy(update=errors)]})
     accused = [] if fault is None else [Accused.of(2, fault, [])]
-    found, code = outcome(rank(0), rank(1), bad, rank(3), verdict=Verdict(tests=TESTED, accused=accused))
+    found, code = outcome(rank(0), rank(1), bad, rank(3), verdict=HuntVerdict(tests=TESTED, accused=accused))
     assert [(one.unit, one.fault, one.severity) for one in found.accused] == [(2, expected, "isolate")]
     assert "node-2: GPU 0000:1b:00.0" in found.accused[0].evidence[0]
     assert "dcgmi" in found.accused[0].on(units(4)[2]).action

@@ -9,7 +9,7 @@ from random import Random
 from statistics import median
 
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, Finding, FindingKind, Kind, Probe, Round
+from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, FindingKind, HuntFinding, Kind, Probe, Round
 
 ENOUGH = 3  # tests of a kind that make a reference
 MANY = 5  # samples among which a single slow one shows a flapping link
@@ -120,7 +120,7 @@ class Fleet:
         self.good: set[int] = set()
         self.passed: Counter[int] = Counter()
         self.accused: dict[int, Accused] = {}
-        self.findings: list[Finding] = []
+        self.findings: list[HuntFinding] = []
         self.serial = False
         self._failed_pairs: list[Probe] = []
         self._replayed: dict[int, list[Probe]] = {}
@@ -199,7 +199,7 @@ class Fleet:
 
     def find(self, kind: FindingKind, units: Iterable[int], text: str, tests: Iterable[Probe] = ()) -> None:
         """Record a finding, once for the same units."""
-        finding = Finding(kind=kind, units=list(units), tests=[test.number for test in tests], text=text)
+        finding = HuntFinding(kind=kind, units=list(units), tests=[test.number for test in tests], text=text)
         if not any((one.kind, one.units) == (finding.kind, finding.units) for one in self.findings):
             self.findings.append(finding)
 

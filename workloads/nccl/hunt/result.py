@@ -223,7 +223,7 @@ class Accused:
         return replace(self, name=unit.name, nics=nics, action=f"{first}; {then}")
 
 
-class Finding(Part):
+class HuntFinding(Part):
     """A problem that is not one unit's proven fault. `tests` are the numbers of the tests that show it.
 
     undecided: one of `units`, and too few known-good partners to decide which. fabric: slow only while other tests run,
@@ -238,12 +238,12 @@ class Finding(Part):
     text: str
 
 
-class Verdict(Part):
+class HuntVerdict(Part):
     """Result of a search. `network_tests` counts groups and pairs with repeats and controls, `rounds` all rounds."""
 
     tests: list[Probe] = Field(default_factory=list)
     accused: list[Accused] = Field(default_factory=list)
-    findings: list[Finding] = Field(default_factory=list)
+    findings: list[HuntFinding] = Field(default_factory=list)
     network_tests: int = 0
     rail_tests: int = 0
     rounds: int = 0
@@ -255,7 +255,7 @@ class Verdict(Part):
         return remarks and not self.accused and all(test.broken != "wrong" for test in self.tests)
 
 
-class HuntResult(NcclResult, Verdict):
+class HuntResult(NcclResult, HuntVerdict):
     """A whole hunt."""
 
     writer: ClassVar[str] = "rdma-ray bench hunt"
@@ -268,13 +268,13 @@ class HuntResult(NcclResult, Verdict):
     seconds: dict[str, float] | None = None
 
 
-def fields_of(verdict: Verdict, units: Sequence[Unit]) -> dict[str, Any]:
+def fields_of(verdict: HuntVerdict, units: Sequence[Unit]) -> dict[str, Any]:
     """Return the fields of a HuntResult that come from a search's verdict."""
     accused = [one.on(units[one.unit]) for one in verdict.accused]
     return {**dict(verdict), "units": list(units), "accused": accused}
 
 
-def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:
+def conclude(verdict: HuntVerdict, units: Sequence[Unit]) -> tuple[Exit, str]:
     """Return exit code and reason. The most severe fault decides, in the judge's order: wrong data, another path than
     the fabric or a GPU with errors, a hang, slow units.
     """

@@ -18,7 +18,7 @@ from statistics import median
 from workloads.nccl.hunt.confirm import confirm, explain, find_rails, find_undecided_rails
 from workloads.nccl.hunt.fleet import ENOUGH, MANY, SURE, Fleet
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, Probe, Round, Verdict
+from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, HuntVerdict, Probe, Round
 
 SMALL = 32  # units that are searched by pairs
 ROTATED = 2  # rounds of pairs without --full
@@ -37,7 +37,7 @@ class Suspects:
     origin: Probe | None = None
 
 
-def hunt(options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> Verdict:
+def hunt(options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> HuntVerdict:
     """Search the units for faulty ones; `answer` runs a round and returns one answer per test."""
     fleet = Fleet(options, answer)
     if options.single:
@@ -50,7 +50,7 @@ def hunt(options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> V
         find_undecided_rails(fleet)
         _side_by_side(fleet)
     _report_broken(fleet)
-    return Verdict(
+    return HuntVerdict(
         tests=fleet.tests,
         accused=[fleet.accused[unit] for unit in sorted(fleet.accused)],
         findings=fleet.findings,

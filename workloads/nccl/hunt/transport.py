@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from workloads.evidence.facts import Evidence, LogFacts
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import SINGLE, Accused, Finding, Rail, Unit, Verdict
+from workloads.nccl.hunt.result import SINGLE, Accused, HuntFinding, HuntVerdict, Rail, Unit
 from workloads.nccl.problems import node_problems, problems
-from workloads.nccl.result import Finding as Problem
+from workloads.nccl.result import Finding
 
 WRONG_PATH = ("socket-transport", "other-plugin", "other-provider", "no-gdrdma", "nic-missing")
 """Findings that show a unit's own fault."""
@@ -27,8 +27,8 @@ JOINED = "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU,
 
 
 def judged(
-    verdict: Verdict, options: HuntOptions, evidence: Evidence | None, gone: Mapping[int, str] | None = None
-) -> Verdict:
+    verdict: HuntVerdict, options: HuntOptions, evidence: Evidence | None, gone: Mapping[int, str] | None = None
+) -> HuntVerdict:
     """Return the verdict with the units that the evidence accuses, and what it says of the fleet and its nodes.
 
     `gone` are the ranks that could not be started again, and why. The search misses their unit if it passed tests
@@ -46,11 +46,11 @@ def judged(
 
 
 def _judge_path(
-    verdict: Verdict,
+    verdict: HuntVerdict,
     options: HuntOptions,
     evidence: Evidence,
     accused: dict[int, Accused],
-    findings: list[Finding],
+    findings: list[HuntFinding],
 ) -> None:
     """Add what the evidence shows to the accused units and the findings."""
     tested: set[int] = set()  # whose log shows a network test: the log of a broken test ended with its processes
@@ -66,7 +66,7 @@ def _judge_path(
     shared = set.intersection(*({one.kind for one in paths[unit]} for unit in logged)) if logged else set()
     for kind in [kind for kind in WRONG_PATH if kind in shared]:
         text = next(one.text for unit in logged for one in paths[unit] if one.kind == kind)
-        findings.append(Finding(kind="transport", units=[], tests=[], text=text))
+        findings.append(HuntFinding(kind="transport", units=[], tests=[], text=text))
     for unit, found in paths.items():
         if own := [one.text for one in found if one.kind in WRONG_PATH and one.kind not in shared]:
             one = accused.get(unit) or Accused.of(unit, "transport", [])
@@ -80,7 +80,7 @@ def _judge_path(
         elif remarks and unit in accused:
             accused[unit] = accused[unit].with_evidence(remarks)
         elif remarks:
-            findings.append(Finding(kind="node", units=[unit], tests=[], text="; ".join(remarks)))
+            findings.append(HuntFinding(kind="node", units=[unit], tests=[], text="; ".join(remarks)))
     unknown: dict[str, list[int]] = {}
     for unit, found in paths.items():
         for problem in found:
@@ -88,7 +88,7 @@ def _judge_path(
                 unknown.setdefault(problem.text, []).append(unit)
     for text, units in unknown.items():
         why = f" ({'; '.join(evidence.missing)})" if evidence.missing else ""
-        findings.append(Finding(kind="transport", units=units, tests=[], text=text + why))
+        findings.append(HuntFinding(kind="transport", units=units, tests=[], text=text + why))
 
 
 def _of_unit(unit: int, options: HuntOptions, evidence: Evidence) -> Evidence:
@@ -96,7 +96,7 @@ def _of_unit(unit: int, options: HuntOptions, evidence: Evidence) -> Evidence:
     return evidence.model_copy(update={"ranks": ranks})
 
 
-def _path(log: LogFacts | None, options: HuntOptions) -> Iterator[Problem]:
+def _path(log: LogFacts | None, options: HuntOptions) -> Iterator[Finding]:
     """Yield what the log of one unit says of the path. It holds groups of many sizes, so their sizes are no finding."""
     nodes, _ = options.world
     if options.transport is None or nodes < 2:

@@ -48,7 +48,7 @@ class MeasuredRow:
 
 
 @dataclass(frozen=True)
-class Member:
+class ListedRank:
     """Rank that the output lists: its host, the model of its device, and the communicator it was split into."""
 
     rank: int
@@ -74,7 +74,7 @@ class Run:
     """
 
     rows: list[MeasuredRow] = field(default_factory=list)
-    members: list[Member] = field(default_factory=list)
+    members: list[ListedRank] = field(default_factory=list)
     ended: bool = False
     stated_wrong: int | None = None
     algorithm: str | None = None

@@ -22,7 +22,7 @@ from typing import Any
 from workloads.evidence import log_text
 from workloads.evidence.log_text import HEAD, REPEATED
 from workloads.exits import WorkloadError
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
+from workloads.nccl.judge.measurement import Figures, ListedRank, MeasuredRow, Measurement, Run
 
 _UNCHANGED = "all_reduce all_gather reduce_scatter broadcast reduce gather scatter sendrecv alltoallv hypercube"
 OPERATIONS = {"alltoall": "all_to_all"} | {name: name for name in _UNCHANGED.split()}
@@ -167,7 +167,7 @@ class _Reader:
         elif (match := _REDUCED.search(line)) and self.sweep is not None:
             self.run().above = _before(match["max"], self.sweep)
         elif match := _RANK.search(line):
-            member = Member(int(match["rank"]), match["host"], match["gpu"].strip(), int(match["group"] or 0))
+            member = ListedRank(int(match["rank"]), match["host"], match["gpu"].strip(), int(match["group"] or 0))
             self.run().members.append(member)
         elif match := _HEADER.search(line):
             self.run()
@@ -341,13 +341,13 @@ def _reported(document: Mapping[str, Any], op: str | None) -> Run:
     )
 
 
-def _members(config: Mapping[str, Any]) -> list[Member]:
+def _members(config: Mapping[str, Any]) -> list[ListedRank]:
     """Return the ranks. A process with several GPUs lists only its first (src/util.cu, v2.19.6)."""
     devices = config.get("devices", ())
     each = int(config.get("ngpus") or 1) * int(config.get("nthreads") or 1)
     each = min(each, 1024) if all(int(device["rank"]) % max(each, 1) == 0 for device in devices) else 1
     return [
-        Member(
+        ListedRank(
             int(device["rank"]) + offset,
             str(device["hostname"]),
             str(device.get("device_info") or ""),

@@ -16,7 +16,7 @@ from workloads.evidence.log_reader import parse_log
 from workloads.evidence.log_text import decoded
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.judge import nccl_tests
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
+from workloads.nccl.judge.measurement import Figures, ListedRank, MeasuredRow, Measurement, Run
 from workloads.nccl.judge.nccl_tests import ERROR, HANG, first_lines
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import violations
@@ -108,7 +108,7 @@ def measurement_of_result(result: Result, limits: Limits | None = None) -> Measu
             for row in rows
         ],
         # Pods on one machine have different host names; only different kernels are different hosts.
-        members=[Member(member.rank, member.machine, member.gpu or "") for member in result.ranks or []],
+        members=[ListedRank(member.rank, member.machine, member.gpu or "") for member in result.ranks or []],
         ended=result.exit_code in (Exit.OK, Exit.BELOW, Exit.WRONG_DATA, Exit.NOT_AS_ASKED),
         stated_wrong=sum(row.wrong or 0 for row in result.rows),
         algorithm=nccl_tests.one_algorithm(algorithm),
