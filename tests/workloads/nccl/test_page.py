@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,10 +16,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from rich.console import Console
 
 from tests.workloads.conftest import ROOT
 from tests.workloads.nccl.results import SWEEP, evidence, fabric, failed, functional, passed, wide
+from tests.workloads.nccl.test_evidence_gpu import gpu, run
 from workloads.cli import main
 from workloads.evidence.raw_log import ranges
 from workloads.exits import Exit
@@ -105,26 +108,44 @@ def test_plots_have_labels_and_tables_have_headers() -> None:
     assert "all_gather: busbw over size, at the largest in GB/s: measured 291, line rate 400, floor 293" in labels
 
 
-def test_markup_in_values_is_escaped() -> None:
-    result = functional()
-    assert result.ranks
-    members = [member.model_copy(update={"host": EVIL, "device": EVIL}) for member in result.ranks]
-    update: dict[str, Any] = {
-        "ranks": members,
-        "reason": EVIL,
-        "notice": EVIL,
-        "job": EVIL,
-        "command": ["rdma-ray", EVIL],
-        "environment": {EVIL: EVIL},
-        "versions": {EVIL: EVIL},
-    }
-    rows = [row.model_copy(update={"op": f"{row.op} {EVIL}", "warnings": [EVIL]}) for row in result.rows[:5]]
-    evil = result.model_copy(update=update | {"rows": rows})
+def hostile(result: Result) -> Result:
+    """Return the result with EVIL in every text that its types leave free, and as a name where names are free."""
+    document = json.loads(result.as_json())
+
+    def fill(node: Any) -> None:
+        for key in list(node) if isinstance(node, dict) else range(len(node)):
+            if isinstance(value := node[key], dict | list):
+                fill(value)
+            elif isinstance(value, str):
+                node[key] = EVIL
+                with suppress(ValidationError):
+                    Result.model_validate(document)
+                    continue
+                node[key] = value
+            if isinstance(value, dict) and key in ("environment", "versions", "topology", "errors", "limited_s"):
+                value[EVIL] = 7 if key in ("errors", "limited_s") else EVIL
+
+    fill(document)
+    return Result.model_validate(document)
+
+
+@pytest.mark.filterwarnings("ignore:constrained_layout not applied")  # the names are longer than a plot is wide
+@pytest.mark.parametrize("local", [False, True])
+def test_markup_in_values_is_escaped(local: bool) -> None:
+    whole = functional() if local else run(1.0, gpu()).model_copy(update={"verdict": failed(), "injected_fault": "x"})
+    every = (functional() if local else FAILED).rows
+    few = [row for row in every if row.pairs][:4] + [row for row in every if row.size <= SHORT[1]][:8]
+    rows = [row.model_copy(update={"ranks": row.ranks[:2], "warnings": ["text"]}) for row in few]
+    update: dict[str, Any] = {"rows": rows, "ranks": (whole.ranks or [])[:2]}
+    if whole.evidence:
+        update["evidence"] = whole.evidence.model_copy(update={"ranks": whole.evidence.ranks[:2], "missing": ["text"]})
+    evil = hostile(whole.model_copy(update=update))
     html = page(evil)
     found = Page(html)
     assert "<script>alert" not in html
     assert sum(tag == "script" and name == "id" for tag, name, _ in found.attributes) == 1
-    assert found.text.count(EVIL) > 8
+    assert found.text.count(EVIL) > (30 if local else 60)
+    assert any(EVIL in value for tag, name, value in found.attributes if name == "aria-label")
     assert Result.model_validate(json.loads(found.data)) == evil
     assert picture(evil)
 

@@ -176,7 +176,8 @@ def _without_size(key: RowKey) -> str:
 
 
 def _outcome(a: Result, b: Result, compared: Compared) -> dict[str, object]:
-    wrong = [name for name, run in (("A", a), ("B", b)) if _wrong(run)]
+    runs = {"A": a, "B": b}.items()
+    wrong = [name for name, run in runs if run.exit_code == Exit.WRONG_DATA or any(row.wrong for row in run.rows)]
     slower, missing, both = compared.slower, compared.missing, len(compared.rows)
     limit = f"slower by more than {compared.threshold_percent:g} %"
     faults = []
@@ -213,7 +214,3 @@ def _rows(result: Result, name: str, with_dtype: bool) -> dict[RowKey, Row]:
     if not found:
         raise WorkloadError(f"{name} has no rows ({result.reason}): a run without measurements cannot be compared")
     return found
-
-
-def _wrong(result: Result) -> bool:
-    return result.exit_code == Exit.WRONG_DATA or any(row.wrong for row in result.rows)
