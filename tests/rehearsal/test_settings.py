@@ -1,14 +1,12 @@
 """Settings that no stack file has, with the real engine: invariants hold, and what changes is as reviewed.
 
-`golden/settings/*.txt` have the outputs, the options, and the differences from the list of the stack file.
+`golden/settings/*.txt` have the outputs, the options, and the differences from the list of the stack file (`differences`).
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,8 @@ from rehearsal.invariants import order, reach
 from rehearsal.invariants.invariant import Stack
 from rehearsal.invariants.violations import INVARIANTS, violations
 from rehearsal.report.golden import SIGNATURE, golden, masked
+from rehearsal.report.outcome import Outcome
+from tests.rehearsal.differences import differences
 from tests.unit.stacks import changed
 from tools.recovery import FOUND_BY_TAGS, PendingCreate, import_id
 
@@ -34,8 +34,6 @@ GOLDEN = Path(__file__).parent / "golden"
 REGISTRY = "111122223333.dkr.ecr.us-east-2.amazonaws.com"
 BLOCK = "cr-0123456789abcdef0"
 ENTRYPOINT = "python /app/train.py"
-SCRIPTS = "kubernetes:core/v1:ConfigMap"
-"""Resources without inputs in the list: the files of this project that pods run."""
 WITHOUT_STORAGE_EFA = {order.resources_wait_for_what_they_need, reach.security_groups_admit_their_peers}
 """Invariants that take every rule of EFA's security group for one between nodes."""
 
@@ -140,7 +138,7 @@ def in_clear_text(value: Any) -> Any:
     return value
 
 
-def shown(name: str, deployment: Mapping[str, Any], graph: Graph) -> Iterator[str]:
+def shown(deployment: Mapping[str, Any], graph: Graph, like: Graph) -> Iterator[str]:
     """Yield the lines of a golden file."""
     (config,) = json.loads(outputs(deployment)["kubeconfig"])["clusters"]
     root = outputs(deployment, masked)
@@ -151,15 +149,7 @@ def shown(name: str, deployment: Mapping[str, Any], graph: Graph) -> Iterator[st
         for option in ("ignoreChanges", "replaceOnChanges"):
             if paths := node.get(option):
                 yield f"{option} of {node['type']} {node['urn'].rpartition('::')[2]}: {', '.join(sorted(paths))}"
-    before = resources((GOLDEN / f"{VARIATIONS[name][0]}.txt").read_text())
-    after = resources(golden(graph))
-    for each in sorted(before.keys() | after.keys()):
-        old, new = before.get(each, []), after.get(each, [])
-        if each not in after or each.startswith(SCRIPTS):
-            yield f"{'-' if each in before else '+'} {each}"
-        elif old != new:
-            yield each if each in before else f"+ {each}"
-            yield from (line for line in difflib.ndiff(old, new) if line[0] in "+-")
+    yield from differences(golden(like), golden(graph))
 
 
 def outputs(deployment: Mapping[str, Any], read: Callable[[Any], Any] = in_clear_text) -> dict[str, Any]:
@@ -168,13 +158,10 @@ def outputs(deployment: Mapping[str, Any], read: Callable[[Any], Any] = in_clear
     return dict(read(found))
 
 
-def resources(text: str) -> dict[str, list[str]]:
-    """Return the lines of a golden list by resource."""
-    return {block.partition("\n")[0]: block.split("\n")[1:] for block in re.split(r"\n\n(?=\S)", text.rstrip("\n"))}
-
-
 @pytest.mark.parametrize("name", VARIATIONS)
-def test_other_settings_match_golden_list(name: str, fork_server: ForkServer, tmp_path: Path) -> None:
+def test_other_settings_match_golden_list(
+    name: str, rehearse: Callable[..., Outcome], fork_server: ForkServer, tmp_path: Path
+) -> None:
     like, changes = VARIATIONS[name]
     file = tmp_path / f"Pulumi.{like}.yaml"
     content = yaml.safe_load((ROOT / file.name).read_text(encoding="utf-8"))
@@ -190,7 +177,7 @@ def test_other_settings_match_golden_list(name: str, fork_server: ForkServer, tm
         # After a crash, `make up` finds every resource by its tags or its inputs.
         if node.type.startswith("aws:") and node.type not in FOUND_BY_TAGS:
             assert import_id(PendingCreate(node.name, node.type, node.inputs), None), node.name
-    text = "\n".join(shown(name, deployment, graph)) + "\n"
+    text = "\n".join(shown(deployment, graph, rehearse(like).graph)) + "\n"
     golden_file = GOLDEN / "settings" / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDENS"):
         golden_file.parent.mkdir(exist_ok=True)
