@@ -1,6 +1,6 @@
 """Settings that no stack file has, with the real engine: invariants hold, and what changes is as reviewed.
 
-`golden/settings/*.txt` have the outputs, the options, and the differences from the list of the stack file (`differences`).
+`golden/settings/*.txt` have the outputs, the options, and the differences from the list of the stack file.
 """
 
 from __future__ import annotations

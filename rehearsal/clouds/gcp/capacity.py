@@ -7,7 +7,7 @@ from typing import Any
 
 from rehearsal.clouds.constraints import rule, rules_of
 from rehearsal.clouds.gcp.offerings import MACHINES, has_machine
-from rehearsal.clouds.gcp.references import TKE, TOOLKIT, TPG, pool_zones, tested
+from rehearsal.clouds.gcp.references import TOOLKIT, TPG, pool_zones, tested
 from rehearsal.engine.kind import Call, Json, value_at
 from rehearsal.engine.values import last
 
@@ -79,14 +79,6 @@ def queued_needs_no_reservation(call: Call) -> str | None:
     """Queued nodes explicitly use no reservation."""
     wrong = is_queued(call.inputs) and affinity(call.inputs) != "NO_RESERVATION"
     return "Queued_provisioning requires reservation affinity to be set to none" if wrong else None
-
-
-@rule("create", refused=f"{TKE}#902, 2021-05-20", accepted=tested("ContainerNodePool_ephemeralStorageLocalSsdConfig"))
-def local_ssds_have_one_use(call: Call) -> str | None:
-    """Local SSDs hold ephemeral storage, or are raw block devices."""
-    uses = ("ephemeralStorageLocalSsdConfig", "localNvmeSsdBlockConfig")
-    wrong = all(value_at(call.inputs, f"nodeConfig.{use}.localSsdCount") for use in uses)
-    return "Can not use local SSDs as volumes when using ephemeral storage backed by local SSDs." if wrong else None
 
 
 @rule(refused="GoogleCloudPlatform/kubernetes-engine-samples#1738, 2025-07-16", accepted=_RDMA)

@@ -69,10 +69,6 @@ def delete_with_cluster(call: Call, type_: str, live: Json) -> bool:
     return is_in_cluster(type_, live, call.id)
 
 
-def _dataplane_v2(cluster: Json) -> bool:
-    return cluster.get("datapathProvider") == "ADVANCED_DATAPATH"
-
-
 def _versions(call: Call) -> Json:
     """Return the versions. The control plane is never downgraded (provider: resource_container_cluster.go)."""
     asked = call.inputs.get("minMasterVersion")
@@ -134,15 +130,6 @@ def cluster_has_first_node(call: Call) -> str | None:
     """A cluster is created with a node, even if its pool is removed at once."""
     known = any(call.inputs.get(name) for name in ("initialNodeCount", "nodePools", "enableAutopilot"))
     return None if known else "Cluster.initial_node_count must be greater than zero."
-
-
-@rule("create", refused=f"{TPG}#11334, 2022-03-23", accepted=tested("ContainerCluster_withNetworkPolicyEnabled"))
-def dataplane_v2_has_no_network_policy(call: Call) -> str | None:
-    """Dataplane V2 enforces network policies itself."""
-    wrong = _dataplane_v2(call.inputs) and value_at(call.inputs, "networkPolicy.enabled") is True
-    return (
-        "Enabling NetworkPolicy for clusters with DatapathProvider=ADVANCED_DATAPATH is not allowed." if wrong else None
-    )
 
 
 @rule("create", refused=f"{TPG}#7895, 2020-11-26", accepted=tested("ContainerCluster_withMultiNicNetworkConfig"))

@@ -10,7 +10,7 @@ from typing import Any
 from rehearsal.clouds.constraints import rule
 from rehearsal.clouds.gcp import references as gcp
 from rehearsal.clouds.gcp.drift import drift_subnetwork
-from rehearsal.clouds.gcp.references import PROVIDER, TOOLKIT, TPG, network_of, project_of, region_of, tested
+from rehearsal.clouds.gcp.references import PROVIDER, TOOLKIT, network_of, project_of, region_of, tested
 from rehearsal.engine.kind import Call, Json, Kind
 from rehearsal.engine.values import cidr, kept, last, number
 
@@ -90,14 +90,6 @@ def ingress_has_source(call: Call) -> str | None:
     return "one of source_tags, source_ranges, or source_service_accounts must be defined" if wrong else None
 
 
-@rule(refused=f"{TPG}#11909, 2022-06-17", accepted=tested("ComputeRouterNat_withPortAllocationMethods"))
-def dynamic_ports_exclude_independent_mapping(call: Call) -> str | None:
-    """A NAT has dynamic ports or endpoint-independent mapping."""
-    both = ("enableDynamicPortAllocation", "enableEndpointIndependentMapping")
-    wrong = all(call.inputs.get(name) is True for name in both)
-    return "Dynamic Port Allocation and Endpoint-Independent Mapping exclude each other." if wrong else None
-
-
 NETWORK = Kind(
     type=gcp.NETWORK,
     identify=lambda inputs, config: gcp.network_id(inputs["name"], inputs, config),
@@ -147,5 +139,4 @@ NAT = Kind(
         gcp.reference("router", gcp.ROUTER, gcp.router_id, holds=False),
         gcp.reference("subnetworks.name", gcp.SUBNETWORK, gcp.subnetwork_id),
     ),
-    rules=(dynamic_ports_exclude_independent_mapping,),
 )

@@ -10,12 +10,11 @@ from rehearsal.clouds.gcp import capacity
 from rehearsal.clouds.gcp import references as gcp
 from rehearsal.clouds.gcp.capacity import affinity, filled_in, is_flex, is_queued, is_spot, machine, node
 from rehearsal.clouds.gcp.drift import drift_node_pool
-from rehearsal.clouds.gcp.offerings import GPU_QUOTA, MACHINES, gpu_metric, key, resolve
-from rehearsal.clouds.gcp.references import PROVIDER, TKE, TPG, cluster_of, pool_zones, project_of, tested
+from rehearsal.clouds.gcp.offerings import GPU_QUOTA, MACHINES, gpu_metric
+from rehearsal.clouds.gcp.references import PROVIDER, TKE, cluster_of, pool_zones, project_of, tested
 from rehearsal.engine.kind import Call, Json, Kind, Reference, Refusal, value_at
 from rehearsal.engine.values import blocks, digest, kept, last
 
-_VERSION = tested("ContainerNodePool_version")
 _LIMITS = tested("ContainerNodePool_totalSize, TestAccContainerNodePool_regionalAutoscaling")
 RECREATES = frozenset({"version"}) | {
     f"nodeConfig.{name}"
@@ -89,50 +88,12 @@ def _networks(call: Call) -> Json:
     return {**config, "additionalNodeNetworkConfigs": names} if names else config
 
 
-@rule(refused="jetstack/terraform-google-gke-cluster#28, 2019-05-31", accepted=_VERSION)
-def node_version_is_offered(call: Call) -> str | None:
-    """Nodes have an offered version."""
-    asked = call.inputs.get("version")
-    known = not asked or asked == call.live.get("version") or resolve(str(asked), None, call.state)
-    return None if known else f'Node version "{asked}" is unsupported.'
-
-
-def _minors(call: Call) -> tuple[int, int] | None:
-    """Return the minor versions of nodes and control plane, if the pool has a version of its own."""
-    asked, control_plane = call.inputs.get("version"), cluster_of(call).get("masterVersion")
-    version = resolve(str(asked), None, call.state) if asked and control_plane else None
-    return (key(version)[1], key(str(control_plane))[1]) if version else None
-
-
-@rule(refused=f"{TPG}#6405, 2020-05-18", accepted=_VERSION)
-def nodes_are_not_newer_than_control_plane(call: Call) -> str | None:
-    """Nodes have no newer minor version than their control plane."""
-    minors = _minors(call)
-    wrong = minors and minors[0] > minors[1]
-    return "Node version must not have a greater minor version than master version." if wrong else None
-
-
-@rule(refused=f"{TPG}#21116, 2025-01-31", accepted=_VERSION)
-def upgraded_nodes_are_within_one_minor_version(call: Call) -> str | None:
-    """Nodes with automatic upgrades are at most one minor version behind their control plane."""
-    minors = _minors(call)
-    wrong = minors and minors[1] - minors[0] > 1 and value_at(call.inputs, "management.autoUpgrade") is not False
-    return "Auto-upgrade is enabled, node version must be within one minor version of master version" if wrong else None
-
-
 @rule(refused=f"{TKE}#682, 2020-09-21", accepted=tested("ContainerNodePool_withManagement"))
 def release_channel_upgrades_nodes(call: Call) -> str | None:
     """A release channel upgrades the nodes."""
     channel = value_at(cluster_of(call), "releaseChannel.channel")
     wrong = channel not in (None, "UNSPECIFIED") and value_at(call.inputs, "management.autoUpgrade") is False
     return f"Auto_upgrade cannot be false when release_channel {channel} is set." if wrong else None
-
-
-@rule("create", refused=f"{TKE}#311, 2019-11-06", accepted=tested("ContainerNodePool_gcfsConfig"))
-def pool_has_one_initial_count(call: Call) -> str | None:
-    """A pool starts with initialNodeCount or nodeCount nodes."""
-    wrong = call.inputs.get("initialNodeCount") and call.inputs.get("nodeCount")
-    return "Cannot set both initial_node_count and node_count on node pool" if wrong else None
 
 
 @rule(refused=f"{TKE}#1554, 2023-02-02", accepted=_LIMITS)
