@@ -69,7 +69,7 @@ def filled_in(inputs: Mapping[str, Any]) -> Json:
         "effectiveTaints": [*taints, *(taint for taint in forced if taint not in taints)],
         "shieldedInstanceConfig": {"enableIntegrityMonitoring": True, "enableSecureBoot": False},
     }
-    if row.get("localSsds") and not asked.get("localNvmeSsdBlockConfig"):
+    if row.get("localSsds"):
         added["ephemeralStorageLocalSsdConfig"] = {"localSsdCount": row["localSsds"], "dataCacheCount": 0}
     return added
 

@@ -35,8 +35,6 @@ def identify_node_pool(inputs: Json, config: Mapping[str, Any]) -> str:
 
 def node_pool_from_import(text: str, _config: Mapping[str, Any]) -> str:
     """Convert the import id P/L/C/N."""
-    if text.startswith("projects/"):
-        return text
     project, location, cluster, name = text.split("/")
     return f"projects/{project}/locations/{location}/clusters/{cluster}/nodePools/{name}"
 

@@ -57,10 +57,8 @@ def channels(state: View) -> dict[str, str]:
 
 def resolve(asked: str | None, channel: str | None, state: View) -> str | None:
     """Return the version for a request: "1.35" is its newest patch, "" the channel's default; None if there is none."""
-    if not asked or asked == "-":
+    if not asked:
         return channels(state).get(channel or "REGULAR", channels(state)["REGULAR"])
-    if asked == "latest":
-        return versions(state)[0]
     for version in versions(state):
         if version == asked or version.startswith((f"{asked}.", f"{asked}-")):
             return version
