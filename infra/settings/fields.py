@@ -22,7 +22,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from infra.settings.problems import Found, Rule
+from infra.settings.problems import Found, InvalidSettingError, Rule
 
 KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.7.0"
 RAY_WITH_TOKENS = (2, 52, 0)
@@ -232,6 +232,28 @@ def settings_of(model: type[Section]) -> Mapping[str, Setting]:
         else:
             found[str(info.alias)] = Setting(info)
     return found
+
+
+class PartialSettings:
+    """The valid settings of a stack file, as attributes with the names and properties of the model.
+
+    Reading a setting without a valid value raises `InvalidSettingError`; a name that the model lacks, AttributeError.
+    """
+
+    def __init__(self, model: type[Section], values: Mapping[str, Any], prefix: str = "") -> None:
+        self._model, self._values, self._prefix = model, values, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._model.model_fields:
+            member = getattr(self._model, name)
+            return member.fget(self) if isinstance(member, property) else member
+        info = self._model.model_fields[name]
+        path = f"{self._prefix}{info.alias}"
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+            return PartialSettings(info.annotation, self._values, f"{path}.")
+        if path not in self._values:
+            raise InvalidSettingError(path)
+        return self._values[path]
 
 
 def rules_of(model: type[Section]) -> list[Rule]:

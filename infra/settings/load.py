@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from pydantic import SecretStr
@@ -21,7 +20,7 @@ from pydantic_core import from_json
 from infra.settings import eks, gke, local
 from infra.settings.cloud import NameLimit, stack_name_rejected
 from infra.settings.eks import EksSettings, region_problems
-from infra.settings.fields import Setting, nearest, rules_of, settings_of
+from infra.settings.fields import PartialSettings, Setting, nearest, rules_of, settings_of
 from infra.settings.gke import GkeSettings
 from infra.settings.local import LocalSettings
 from infra.settings.problems import CONTRACT, HIDDEN, NOT_SET, Found, Problem, Rule, SettingsError, shown
@@ -92,7 +91,7 @@ def parse(
         draft.reject("target", NOT_SET, Found("Without a target, it is not known where the cluster runs.", fix))
     if draft.problems:
         raise SettingsError(draft.problems, origin=origin)
-    return MODELS[draft.target].model_validate(_attributes(draft.values), from_attributes=True)
+    return MODELS[draft.target].model_validate(draft.settings(), from_attributes=True)
 
 
 def load() -> Settings:
@@ -157,16 +156,6 @@ def _without_ciphertext(value: Any) -> Any:
         return value
     encrypted = set(value) == {"secure"}
     return SecretStr("") if encrypted else {key: _without_ciphertext(inner) for key, inner in value.items()}
-
-
-def _attributes(values: Mapping[str, Any]) -> SimpleNamespace:
-    """Return values by path as attributes, as the models have them; a setting without a value is missing."""
-    root = SimpleNamespace()
-    for path, value in values.items():
-        section, _, name = path.rpartition(".")
-        place = root.__dict__.setdefault(section, SimpleNamespace()) if section else root
-        setattr(place, to_snake(name), value)
-    return root
 
 
 def _written(value: Any) -> str:
@@ -313,11 +302,15 @@ class _Draft:
         self.values[path] = value
         self.texts[path] = NOT_SET if value is None else f"{shown(value)} (default)"
 
+    def settings(self) -> PartialSettings:
+        """Return the values as far as they are valid."""
+        return PartialSettings(MODELS[self.target], self.values)
+
     def check(self, stack: str | None) -> None:
         """Add the findings of the rules."""
-        known = _attributes(self.values)
+        settings = self.settings()
         for rule in RULES[self.target]:
-            if found := rule.finding(known):
+            if found := rule.finding(settings):
                 self.report(found, *rule.settings)
         if stack is not None and self.target in NAME_LIMITS:
             for found in stack_name_rejected(stack, NAME_LIMITS[self.target]):

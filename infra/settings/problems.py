@@ -87,6 +87,10 @@ class Found(NamedTuple):
 Finding = Iterator[Found]
 
 
+class InvalidSettingError(Exception):
+    """A rule reads a setting whose value is not valid; the message is its path. The setting has its own problem."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """A constraint between settings of a model: a function that yields at most one finding, and its source.
@@ -100,13 +104,10 @@ class Rule:
     warning: bool = False
 
     def finding(self, settings: Any) -> Found | None:
-        """Return what the rule finds in these settings, with its source.
-
-        Unreadable settings are missing attributes. A rule that reads one is skipped: the setting has its own problem.
-        """
+        """Return what the rule finds in these settings, with its source; None if a setting that it reads is invalid."""
         try:
             found = next(self.find(settings), None)
-        except AttributeError:
+        except InvalidSettingError:
             return None
         return found and found._replace(source=found.source or self.source)
 
