@@ -40,10 +40,9 @@ SMALLEST_SUBNET = 30
 class BaseRangeError(ValueError):
     """The base range is too small for the nodes, or its size is not allowed. The message names a size that works."""
 
-    def __init__(self, says: str, fix: str) -> None:
-        super().__init__(says)
-        self.says = says
-        self.fix = fix
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.message, self.fix = message, fix
 
 
 @dataclass(frozen=True)

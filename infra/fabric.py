@@ -110,7 +110,7 @@ BOOTSTRAP = (
         "NCCL_SOCKET_IFNAME",
         "eth0",
         "NCCL's bootstrap runs over the pod network, not over an RDMA interface",
-        "kubernetes pod networking; EKS reference, corrections, 2026-11",
+        "NCCL docs, environment variables, 2026-11; containerd: internal/cri/server/helpers.go, defaultIfName",
     ),
     Variable(
         "GLOO_SOCKET_IFNAME",

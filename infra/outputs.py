@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.alias_generators import to_camel
 
 from infra.catalog.baselines import BASELINES, MARGIN, Baseline
-from infra.catalog.machines import CATALOG
 from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, LOCAL_QUEUE, NAMESPACE, SERVE_PORT
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ def job_stack(settings: CloudSettings, ray_cluster: str) -> str:
 
     The pods' template contains it, so it contains only what describes these pods: a change would replace the job.
     """
-    outputs = cloud_outputs(settings, CATALOG[settings.nodes.machine], ray_cluster, kubeconfig=None, token="")
+    outputs = cloud_outputs(settings, settings.machine, ray_cluster, kubeconfig=None, token="")
     outputs["nodes"] |= {"min": settings.ray.max_workers, "max": settings.ray.max_workers}
     outputs["fabric"] |= {"floors": []}
     outputs["storage"] = {"path": outputs["storage"]["path"]} if outputs["storage"] else None

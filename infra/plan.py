@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.addresses import Range
-from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG, Machine
+from infra.catalog.machines import Machine
 from infra.eks import pod as eks
 from infra.eks.workload import ray_args as on_eks
 from infra.fabric import SOCKET, Fabric, GpuPod
@@ -46,12 +46,10 @@ def plan(settings: Settings) -> Plan:
         case LocalSettings():
             return Plan(settings=settings, fabric=SOCKET)
         case GkeSettings():
-            google = GKE_CATALOG[settings.nodes.machine]
-            ranges = gke_addresses(settings).ranges()
-            fabric, pod = gke.fabric(google), gke.gpu_pod(settings, google)
-            return Plan(settings=settings, fabric=fabric, machine=google, ranges=tuple(ranges), pod=pod)
+            google, ranges = settings.machine, tuple(gke_addresses(settings).ranges())
+            pod = gke.gpu_pod(settings, google)
+            return Plan(settings=settings, fabric=gke.fabric(google), machine=google, ranges=ranges, pod=pod)
         case EksSettings():
-            amazon = EKS_CATALOG[settings.nodes.machine]
-            ranges = eks_addresses(settings).ranges()
-            fabric, pod = eks.fabric(amazon), eks.gpu_pod(settings, amazon)
-            return Plan(settings=settings, fabric=fabric, machine=amazon, ranges=tuple(ranges), pod=pod)
+            amazon, ranges = settings.machine, tuple(eks_addresses(settings).ranges())
+            pod = eks.gpu_pod(settings, amazon)
+            return Plan(settings=settings, fabric=eks.fabric(amazon), machine=amazon, ranges=ranges, pod=pod)

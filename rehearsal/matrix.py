@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
         for target in options.target or sorted(LOCATIONS):
             every = list(cells(target))
             legal = [cell for cell in every if not cell.problems()]
-            unexplained = [cell for cell in every if any(not one.fix or not one.says for one in cell.problems())]
+            unexplained = [cell for cell in every if any(not one.fix or not one.message for one in cell.problems())]
             shown = [cell for cell in legal if cell.shown]
             print(f"{target}: {len(every)} combinations, {len(every) - len(legal)} refused, {len(shown)} to go up")
             failed += len(unexplained)

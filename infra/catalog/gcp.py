@@ -46,7 +46,7 @@ NODE_ROLES = (
     "roles/serviceusage.serviceUsageConsumer",
 )
 """Minimum roles of a node: write logs, metrics and autoscaling signals, pull images from the project's registries (GKE
-docs service-accounts, read through third-party audit guides, 2026-11), and stream them: without the last one, pods fail
+docs service-accounts; unverified, 2026-11), and stream them: without the last one, pods fail
 on nodes with their own account (GKE docs image-streaming; terraform-google-kubernetes-engine #2251, #2262; 2026-11)."""
 
 NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)

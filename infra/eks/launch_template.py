@@ -21,7 +21,6 @@ from pulumi_aws import ec2
 
 from infra.catalog.aws import ROOT_DEVICE, ROOT_GB, ROOT_THROUGHPUT
 from infra.catalog.capacity import EKS_CAPACITIES
-from infra.catalog.machines import EKS_CATALOG
 from infra.catalog.pins import NODEADM_API
 from infra.eks.interfaces import interfaces
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
@@ -63,7 +62,7 @@ def gpu_template(
     placement_group: pulumi.Input[str] | None,
 ) -> ec2.LaunchTemplate:
     """Register the launch template of the GPU nodes; every interface has all `security_groups`."""
-    machine, capacity = EKS_CATALOG[settings.nodes.machine], EKS_CAPACITIES[settings.nodes.capacity]
+    machine, capacity = settings.machine, EKS_CAPACITIES[settings.nodes.capacity]
     target = {"capacity_reservation_target": {"capacity_reservation_id": settings.nodes.reservation}}
     return _template(
         name,

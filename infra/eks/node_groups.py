@@ -23,7 +23,7 @@ from pulumi_aws import autoscaling, ec2, eks
 
 from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.catalog.capacity import EKS_CAPACITIES
-from infra.catalog.machines import EKS_CATALOG, EksMachine
+from infra.catalog.machines import EksMachine
 from infra.catalog.pins import EKS, EKS_NODE_IMAGE
 from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
@@ -120,7 +120,7 @@ class GpuNodes(pulumi.ComponentResource):
     ) -> None:
         """Register the node group; every interface of its nodes has all `security_groups`."""
         super().__init__("rdma-ray:eks:GpuNodes", name, {}, opts)
-        machine, capacity = EKS_CATALOG[settings.nodes.machine], EKS_CAPACITIES[settings.nodes.capacity]
+        machine, capacity = settings.machine, EKS_CAPACITIES[settings.nodes.capacity]
         min_nodes = 0 if capacity.starts_empty else settings.nodes.min
         fixed_name = _fixed_name(self)
         placement: pulumi.Input[str] | None = settings.nodes.placement_group

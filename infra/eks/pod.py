@@ -130,22 +130,21 @@ def _pod(settings: EksSettings, machine: EksMachine, **extended: str) -> GpuPod:
     )
 
 
-def queue_args(settings: EksSettings, machine: EksMachine) -> QueueArgs:
-    """Return the arguments of the queue: one flavor for the GPU nodes.
+def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:
+    """Return the arguments of the queue: one flavor for the GPU nodes. `pod` is the worker's.
 
     Workers already select the flavor's labels, which Kueue writes into the pods' template, so the template does not
     change. The quota of heads is one per CPU node: a head and the other pods there fill a node.
     """
-    pod, claims = gpu_pod(settings, machine), settings.fabric == "efa-dranet"
-    by_topology = chosen_by_topology(settings)
+    claims, by_topology = settings.fabric == "efa-dranet", chosen_by_topology(settings)
     return QueueArgs(
         system_labels=SYSTEM_NODES,
         heads=SYSTEM_MAX_NODES,
         flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=by_topology),),
         nodes=settings.nodes.max,
         pod=pod,
-        nics=machine.nics if claims else 0,
+        nics=settings.machine.nics if claims else 0,
         device_class=EFA_DEVICE_CLASS if claims else None,
-        topology=topology(machine) if by_topology else (),
+        topology=topology(settings.machine) if by_topology else (),
         wait_s=node_wait_s(settings),
     )

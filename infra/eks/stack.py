@@ -15,7 +15,6 @@ import pulumi_random as random
 from pulumi import ResourceOptions
 
 from infra.catalog.aws import zone_region
-from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.names import NAMESPACE
 from infra.eks.addons import BEFORE_NODES, Addons, DevicePlugins
 from infra.eks.autoscaler import Autoscaler, autoscaler_role
@@ -25,7 +24,6 @@ from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, PodRole, Ro
 from infra.eks.names import EksNames
 from infra.eks.network import AuditedNetwork, ClusterNetwork, egress
 from infra.eks.node_groups import GpuNodes, SystemNodes
-from infra.eks.pod import queue_args
 from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume
 from infra.eks.workload import ray_args
@@ -46,10 +44,10 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
     problems = provider_problems(settings, aws.config.region)
     if problems:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
-    names, machine = EksNames(pulumi.get_stack(), str(aws.config.region)), EKS_CATALOG[settings.nodes.machine]
-    stack = EksStack(settings, machine, names)
-    name = names.named("ray")
-    return cloud_outputs(settings, machine, name, stack.kubeconfig, stack.token, serve_token=stack.serve_token)
+    names = EksNames(pulumi.get_stack(), str(aws.config.region))
+    stack = EksStack(settings, names)
+    name, kubeconfig = names.named("ray"), stack.kubeconfig
+    return cloud_outputs(settings, settings.machine, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
 def provider_problems(settings: EksSettings, region: str | None) -> list[Problem]:
@@ -60,7 +58,7 @@ def provider_problems(settings: EksSettings, region: str | None) -> list[Problem
         Problem(
             settings=("aws:region",),
             values=("(not set)",),
-            says="Every resource belongs to a region, and the stack file names none.",
+            message="Every resource belongs to a region, and the stack file names none.",
             fix=f"pulumi config set aws:region {zone_region(settings.location) or 'THE-REGION-OF-THE-ZONE'}",
             source="pulumi-aws 7.51.1: provider configuration",
         )
@@ -74,7 +72,7 @@ class EksStack(pulumi.ComponentResource):
     token: pulumi.Output[str]
     serve_token: pulumi.Output[str] | None
 
-    def __init__(self, settings: EksSettings, machine: EksMachine, names: EksNames) -> None:
+    def __init__(self, settings: EksSettings, names: EksNames) -> None:
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node groups before it
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:eks:EksStack", names.stack, {}, ResourceOptions(protect=settings.protect))
@@ -145,10 +143,8 @@ class EksStack(pulumi.ComponentResource):
         dns = addons["coredns"]
         needs_dns = [dns] if settings.ray.mode == "indexed-job" else []
         args = ray_args(settings, names.named("ray"), volume=volume)
-        args = replace(args, depends_on=[gpu, *plugins, *needs_dns])
-        queue = queue_args(settings, machine) if settings.queue == "kueue" else None
-        args = install_operators(args, inside, depends_on=[system, dns], queue=queue, mirror=mirror)
-        workload = Workload("ray", args, inside)
+        operators = install_operators(args, inside, depends_on=[system, dns], mirror=mirror)
+        workload = Workload("ray", args, inside, operators=operators, depends_on=[gpu, *plugins, *needs_dns])
         self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
         self.token, self.serve_token = workload.token, workload.serve_token
         self.register_outputs({})

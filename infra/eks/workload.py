@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.catalog.machines import EKS_CATALOG
 from infra.eks.names import SYSTEM_NODES
 from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
 from infra.kubernetes.pods import RayArgs, SharedFolder
@@ -24,16 +23,16 @@ def ray_args(settings: EksSettings, name: str, *, volume: pulumi.Input[str] = ""
 
     `volume` is the PersistentVolume of the shared folder; only the folder's claim names it.
     """
-    machine, storage = EKS_CATALOG[settings.nodes.machine], settings.storage
+    storage, pod = settings.storage, gpu_pod(settings, settings.machine)
     return RayArgs(
         settings=settings,
         name=name,
-        pod=gpu_pod(settings, machine),
+        pod=pod,
         head_selector=SYSTEM_NODES,
         head_environment=HEAD_ENVIRONMENT,
         metrics_namespace=METRICS_NAMESPACE,
         folder=fsx_folder(storage, volume) if storage.bucket else None,
-        max_run_s=queue_args(settings, machine).max_run_s if settings.queue == "kueue" else None,
+        queue=queue_args(settings, pod) if settings.queue == "kueue" else None,
     )
 
 

@@ -26,7 +26,6 @@ from infra.catalog.gcp import (
     SYSTEM_MAX_NODES,
     SYSTEM_POOL,
 )
-from infra.catalog.machines import GKE_CATALOG
 from infra.gke.names import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
 from infra.gke.network import ClusterNetwork
 from infra.kubernetes import resources
@@ -95,7 +94,7 @@ class GkeCluster(pulumi.ComponentResource):
     def _cluster(
         self, name: str, settings: GkeSettings, site: Site, network: ClusterNetwork, control_plane: IPv4Network
     ) -> container.Cluster:
-        minimum = minimum_version(settings, GKE_CATALOG[settings.nodes.machine])
+        minimum = minimum_version(settings, settings.machine)
         versions = gcp.container.get_engine_versions_output(location=site.region)
         return container.Cluster(
             name,
@@ -197,7 +196,7 @@ class GkeCluster(pulumi.ComponentResource):
                     # GKE fills in the end of support of the current version.
                     "maintenancePolicy.maintenanceExclusions[0].endTime",
                 ],
-                # A regional control plane took up to 20 minutes in field reports; the default is 40.
+                # A cluster takes 10 to 20 minutes or more (cluster-toolkit, v1.95, 2026-06-25); the default is 40.
                 custom_timeouts=pulumi.CustomTimeouts(create="60m", update="90m", delete="60m"),
             ),
         )

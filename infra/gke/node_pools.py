@@ -15,7 +15,6 @@ from pulumi_gcp import compute, container
 
 from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, GkeCapacity
 from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL
-from infra.catalog.machines import GKE_CATALOG
 from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.cluster import GkeCluster, keep_pool
 from infra.gke.names import Site
@@ -53,9 +52,9 @@ class GpuPools(pulumi.ComponentResource):
         self._settings, self._site, self._cluster, self._networks = settings, site, cluster, networks
         # Without its roles a node starts but cannot report; the roles must outlive the nodes.
         self._needs = [*cluster.roles, *depends_on]
-        self._machine = GKE_CATALOG[settings.nodes.machine]
-        types = compute.get_machine_types_output(zone=site.zone, filter=f'name = "{self._machine.name}"')
-        self._machine_type = types.apply(partial(_machine_type, machine=self._machine.name, zone=site.zone))
+        machine = settings.nodes.machine
+        types = compute.get_machine_types_output(zone=site.zone, filter=f'name = "{machine}"')
+        self._machine_type = types.apply(partial(_machine_type, machine=machine, zone=site.zone))
         self._policy = None
         if settings.nodes.compact and "workload" in {
             GKE_CAPACITIES[kind].placement for kind in settings.nodes.capacities
@@ -133,7 +132,7 @@ class GpuPools(pulumi.ComponentResource):
         }
 
     def _node(self, capacity: GkeCapacity) -> container.NodePoolNodeConfigArgsDict:
-        machine, nodes = self._machine, self._settings.nodes
+        machine, nodes = self._settings.machine, self._settings.nodes
         affinity: container.NodePoolNodeConfigReservationAffinityArgsDict = {
             "consume_reservation_type": capacity.reservation_affinity
         }

@@ -264,8 +264,8 @@ def notice_s(settings: GkeSettings) -> int:
     return min([NOTICE_S, *(kind.shutdown_s - CRITICAL_PODS_S for kind in kinds if kind.shutdown_s)])
 
 
-def queue_args(settings: GkeSettings, machine: GkeMachine) -> QueueArgs:
-    """Return the arguments of the queue.
+def queue_args(settings: GkeSettings, pod: GpuPod) -> QueueArgs:
+    """Return the arguments of the queue; `pod` is the worker's.
 
     The quota of heads is one per CPU node: a head and the other pods there fill a node.
     """
@@ -277,8 +277,8 @@ def queue_args(settings: GkeSettings, machine: GkeMachine) -> QueueArgs:
         heads=SYSTEM_MAX_NODES,
         flavors=_flavors(settings),
         nodes=nodes.max,
-        pod=gpu_pod(settings, machine),
-        nics=machine.nics if device_class else 0,
+        pod=pod,
+        nics=settings.machine.nics if device_class else 0,
         device_class=device_class,
         topology=TOPOLOGY if chosen_by_topology(settings) else (),
         # Queued nodes exist when a workload is admitted.

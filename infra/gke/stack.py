@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -11,7 +10,6 @@ import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 from pulumi import ResourceOptions
 
-from infra.catalog.machines import GKE_CATALOG
 from infra.catalog.names import rdma_network
 from infra.gke.budget import MonthlyBudget
 from infra.gke.cluster import GkeCluster
@@ -27,7 +25,7 @@ from infra.gke.network import (
     WebhookAccess,
 )
 from infra.gke.node_pools import ComputeClass, GpuPools
-from infra.gke.pod import GVNIC_NETWORK, queue_args
+from infra.gke.pod import GVNIC_NETWORK
 from infra.gke.storage import BucketAccess
 from infra.gke.workload import ray_args
 from infra.kubernetes.operators import install_operators
@@ -48,9 +46,8 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
     if problems := project_problems(gcp.config.project):
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
-    machine = GKE_CATALOG[settings.nodes.machine]
-    name = stack.site.named("ray")
-    return cloud_outputs(settings, machine, name, stack.kubeconfig, stack.token, serve_token=stack.serve_token)
+    name, kubeconfig = stack.site.named("ray"), stack.kubeconfig
+    return cloud_outputs(settings, settings.machine, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
 def project_problems(project: str | None) -> list[Problem]:
@@ -61,7 +58,7 @@ def project_problems(project: str | None) -> list[Problem]:
         Problem(
             settings=("gcp:project",),
             values=("(not set)",),
-            says="Every resource belongs to a Google Cloud project, which also gets the bill; none is named.",
+            message="Every resource belongs to a Google Cloud project, which also gets the bill; none is named.",
             fix="pulumi config set gcp:project YOUR-PROJECT-ID",
             source="pulumi-gcp 10.2.0: provider configuration",
         )
@@ -79,7 +76,7 @@ class GkeStack(pulumi.ComponentResource):
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node pools before it
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
-        own, machine = ResourceOptions(parent=self), GKE_CATALOG[settings.nodes.machine]
+        own = ResourceOptions(parent=self)
         owner = random.RandomId("owner", byte_length=OWNER_BYTES, opts=own).hex
         self.site = site = Site(name, str(gcp.config.project), settings.location, owner)
         number: pulumi.Input[str] = ""
@@ -95,7 +92,7 @@ class GkeStack(pulumi.ComponentResource):
         nics: dict[str, NodeNetwork] = {}
         if settings.fabric != "managed-dranet":
             nics[GVNIC_NETWORK] = GvnicNetwork("gvnic", site, addresses.gvnic, own).node_network
-            rdma = RdmaNetwork("rdma", site, machine.network_profile, addresses.rdma, own)
+            rdma = RdmaNetwork("rdma", site, settings.machine.network_profile, addresses.rdma, own)
             nics |= {rdma_network(nic): one for nic, one in enumerate(rdma.node_networks)}
         bucket, rights = settings.storage.bucket, []
         if bucket is not None:
@@ -113,7 +110,7 @@ class GkeStack(pulumi.ComponentResource):
         )
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` needs no API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
-        NcclInstaller("nccl-rdma-installer", machine, inside)
+        NcclInstaller("nccl-rdma-installer", settings.machine, inside)
         drivers: list[pulumi.Resource] = []
         if settings.fabric == "multi-network":
             drivers += DeviceNetworks("device-networks", nics, inside).networks
@@ -121,16 +118,13 @@ class GkeStack(pulumi.ComponentResource):
             drivers.append(Dranet("dranet", inside).release)
         if settings.compute_class:
             drivers.append(ComputeClass("compute-class", pools, inside).resource)
-        queue, webhook_access = None, []
-        if settings.queue == "kueue":
-            queue, nodes = queue_args(settings, machine), cluster.account
-            access = WebhookAccess("webhooks", site, own, network=network, control_plane=plane, account=nodes)
-            webhook_access = [access.rule]
-        args = replace(ray_args(settings, site.named("ray")), depends_on=[*pools.pools, *drivers])
-        args = install_operators(
-            args, inside, depends_on=[cluster.system_pool], webhook_access=webhook_access, queue=queue
-        )
-        workload = Workload("ray", args, inside)
+        args, needs, access = ray_args(settings, site.named("ray")), [cluster.system_pool], []
+        if args.queue is not None:
+            nodes = cluster.account
+            webhooks = WebhookAccess("webhooks", site, own, network=network, control_plane=plane, account=nodes)
+            access.append(webhooks.rule)
+        operators = install_operators(args, inside, depends_on=needs, webhook_access=access)
+        workload = Workload("ray", args, inside, operators=operators, depends_on=[*pools.pools, *drivers])
         self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
         self.token, self.serve_token = workload.token, workload.serve_token
         self.register_outputs({})

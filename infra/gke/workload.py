@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.catalog.machines import GKE_CATALOG
 from infra.gke.pod import (
     FILE_CACHE_GIB,
     SIDECAR_GIB,
@@ -43,18 +42,18 @@ the kubelet would evict it with every job (our conclusion from the tutorial's op
 
 def ray_args(settings: GkeSettings, name: str) -> RayArgs:
     """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without what depends on resources."""
-    machine, storage = GKE_CATALOG[settings.nodes.machine], settings.storage
+    storage, pod = settings.storage, gpu_pod(settings, settings.machine)
     return RayArgs(
         settings=settings,
         name=name,
-        pod=gpu_pod(settings, machine),
+        pod=pod,
         head_selector=SYSTEM_NODES,
-        worker_environment=disk_environment(machine, bucket=storage.bucket is not None),
+        worker_environment=disk_environment(settings.machine, bucket=storage.bucket is not None),
         notice_s=notice_s(settings),
         metrics_namespace=METRICS_NAMESPACE,
         pod_monitoring=True,
         folder=gcs_folder(storage.bucket, storage.mount_path) if storage.bucket else None,
-        max_run_s=queue_args(settings, machine).max_run_s if settings.queue == "kueue" else None,
+        queue=queue_args(settings, pod) if settings.queue == "kueue" else None,
     )
 
 

@@ -13,7 +13,7 @@ finalizers. Kueue's CRDs are templates of the chart: they are deleted with the r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -29,40 +29,53 @@ from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, QueueArgs
 from infra.kubernetes.resources import helm_release, image_values, kubernetes_object
 
 
+@dataclass(frozen=True, kw_only=True)
+class Operators:
+    """What a stack has besides its workload in the cluster.
+
+    Args:
+        namespace: Name of Ray's namespace.
+        resources: Resources that the workload depends on: those of the namespace, and KubeRay's release.
+        cluster_queue: None without a queue.
+    """
+
+    namespace: pulumi.Input[str]
+    resources: Sequence[pulumi.Resource]
+    cluster_queue: pulumi.Resource | None = None
+
+
 def install_operators(
     args: RayArgs,
     opts: ResourceOptions,
     *,
     depends_on: Sequence[pulumi.Resource],
     webhook_access: Sequence[pulumi.Resource] = (),
-    queue: QueueArgs | None,
     mirror: str | None = None,
-) -> RayArgs:
-    """Create the namespace and the queue, install the operators on the head's nodes; return the workload's arguments.
+) -> Operators:
+    """Create the namespace of a workload, install its operators on the head's nodes, and create its queue, if any.
 
     Args:
         depends_on: Resources that the operators need to become ready: nodes, and DNS.
         webhook_access: Resources that the control plane needs to call Kueue's webhook.
-        queue: The queue to create with Kueue; None for neither.
         mirror: Registry of the operators' images; None for their own registries.
     """
-    nodes = args.head_selector
-    limited = args.settings.nodes.max_hours is not None and args.settings.ray.mode != "indexed-job"
+    nodes, operated = args.head_selector, args.settings.ray.mode != "indexed-job"
+    limited = operated and args.settings.nodes.max_hours is not None
     namespace = RayNamespace("ray", args.pod, opts, limited=limited)
     releases: list[pulumi.Resource] = []
-    if args.settings.ray.mode != "indexed-job":
+    if operated:
         # The chart creates the operator's role in the namespace.
         needs = [*depends_on, *namespace.resources]
         releases.append(KubeRay("kuberay", nodes, needs, opts, mirror=mirror).release)
-    args = replace(args, namespace=namespace.name, depends_on=[*args.depends_on, *namespace.resources, *releases])
-    if queue is None:
-        return args
+    resources = [*namespace.resources, *releases]
+    if args.queue is None:
+        return Operators(namespace=namespace.name, resources=resources)
     # KubeRay first: Kueue's webhook for Ray's kinds answers only after their CRDs are installed, and until then the API
     # server rejects every object of these kinds.
     needs = [*depends_on, *webhook_access, *releases]
-    kueue = Kueue("kueue", queue, nodes, needs, opts, mirror=mirror)
-    queues = Queues("queue", queue, opts, release=kueue.release)
-    return replace(args, cluster_queue=queues.cluster_queue)
+    kueue = Kueue("kueue", args.queue, nodes, needs, opts, mirror=mirror)
+    queues = Queues("queue", args.queue, opts, release=kueue.release)
+    return Operators(namespace=namespace.name, resources=resources, cluster_queue=queues.cluster_queue)
 
 
 class KubeRay(pulumi.ComponentResource):

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.catalog.capacity import longest_wait_s
-from infra.catalog.names import METRICS_PORT, NAMESPACE
+from infra.catalog.names import METRICS_PORT
 
 if TYPE_CHECKING:
-    import pulumi
-
     from infra.fabric import GpuPod, Variable
+    from infra.kubernetes.queue_objects import QueueArgs
     from infra.settings import CloudSettings
 
 HEAD_ACCOUNT = "ray-head"
@@ -110,10 +109,7 @@ class RayArgs:
         metrics_namespace: Namespace whose pods may read metrics.
         pod_monitoring: Whether these pods are the collectors of GKE's managed Prometheus.
         folder: The shared folder; None without one.
-        cluster_queue: ClusterQueue of the queue that admits the workload; None without one.
-        max_run_s: Maximum run time of queued nodes, in seconds; None without queued provisioning.
-        depends_on: Resources created before the pods and deleted after them: operators, node pools, drivers.
-        namespace: The pods' namespace.
+        queue: The queue that admits the workload; None without one.
         shared_token: Secret with Ray's token that another workload has; None for a Secret of its own.
     """
 
@@ -127,10 +123,7 @@ class RayArgs:
     metrics_namespace: str
     pod_monitoring: bool = False
     folder: SharedFolder | None = None
-    cluster_queue: pulumi.Resource | None = None
-    max_run_s: int | None = None
-    depends_on: Sequence[pulumi.Resource] = ()
-    namespace: pulumi.Input[str] = NAMESPACE
+    queue: QueueArgs | None = None
     shared_token: str | None = None
 
     @property

@@ -122,8 +122,8 @@ def check(api: Api, args: argparse.Namespace, now: float) -> str:
             return f"workers hold nodes since {since}; the count begins{remark}"
         held = f"{len(starts)} workers hold nodes, the first one since {since}"
         return f"{held}; the limit is {args.hours} hours{remark}"
-    why = f"{time.strftime(_TIME, time.gmtime(now))}: workers held nodes since {since}, longer than "
-    why += f"nodes.maxHours={args.hours}"
+    moment = time.strftime(_TIME, time.gmtime(now))
+    why = f"{moment}: workers held nodes since {since}, longer than nodes.maxHours={args.hours}"
     for path in [args.workload] if args.owned is None else _owned(api, args.owned, workload["metadata"]["uid"]):
         api.request(path, args.patch)
     api.annotate(args.workload, **{SINCE: None, ENDED: why})

@@ -7,7 +7,7 @@ Ingress: `kubectl port-forward` reaches the head.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -15,6 +15,7 @@ import pulumi_random as random
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core
 
+from infra.kubernetes.operators import Operators
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
     COMPONENTS,
@@ -63,7 +64,16 @@ class Workload(pulumi.ComponentResource):
     token: pulumi.Output[str]
     serve_token: pulumi.Output[str] | None = None
 
-    def __init__(self, name: str, args: RayArgs, opts: ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: RayArgs,
+        opts: ResourceOptions,
+        *,
+        operators: Operators,
+        depends_on: Sequence[pulumi.Resource],
+    ) -> None:
+        """Register the workload; `depends_on` are created before its pods and deleted after them: nodes, drivers."""
         # The supporting resources keep their identity when the mode changes. Without aliases the engine would create
         # new ones before it deletes the old ones of the same names.
         types = {mode: f"rdma-ray:kubernetes:{component}" for mode, component in COMPONENTS.items()}
@@ -71,19 +81,20 @@ class Workload(pulumi.ComponentResource):
         aliases = ResourceOptions(aliases=[Alias(type_=other) for other in types.values()])
         super().__init__(own_type, name, {}, ResourceOptions.merge(opts, aliases))
         self._name, self._args, self._own = name, args, ResourceOptions(parent=self)
-        self._namespace, self._operated = args.namespace, args.settings.ray.mode != "indexed-job"
+        self._namespace, self._operated = operators.namespace, args.settings.ray.mode != "indexed-job"
+        self._cluster_queue = operators.cluster_queue
         self.token, secret = self._token("token", args.token_secret)
         secrets = [secret]
         if args.settings.ray.mode == "service":
             self.serve_token, secret = self._token("serve-token", args.serve_secret)
             secrets.append(secret)
         supporting = [*secrets, *self._supporting(), *self._scripts(), *(() if self._operated else self._head())]
-        resource = self._ray(supporting)
+        resource = self._ray([*supporting, *depends_on, *operators.resources])
         if self._operated and args.settings.nodes.max_hours:
             TimeLimit(f"{name}-time-limit", args, self._own, namespace=self._namespace, workload=resource)
         self.register_outputs({"namespace": self._namespace})
 
-    def _ray(self, supporting: list[pulumi.Resource]) -> pulumi.Resource:
+    def _ray(self, depends_on: list[pulumi.Resource]) -> pulumi.Resource:
         """Create the RayCluster, RayJob, RayService or Job.
 
         Kueue's changes of the pod templates (labels of the flavor's nodes, annotations of the request) do not show in a
@@ -102,7 +113,7 @@ class Workload(pulumi.ComponentResource):
         options = ResourceOptions(
             parent=self,
             # The pods name all of these, and the NetworkPolicy must exist before the first port opens.
-            depends_on=[*supporting, *args.depends_on],
+            depends_on=depends_on,
             ignore_changes=[
                 # Ray's autoscaler owns both; of a RayService, the operator.
                 *([f"{group}.replicas", f"{group}.scaleStrategy"] if args.autoscaled else []),
@@ -152,9 +163,9 @@ class Workload(pulumi.ComponentResource):
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))
         resources = [*accounts, ingress, *(_pod_object(each, self._namespace, own) for each in manifests)]
-        if args.cluster_queue is not None:
+        if self._cluster_queue is not None:
             # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
-            after = ResourceOptions(parent=self, depends_on=[args.cluster_queue])
+            after = ResourceOptions(parent=self, depends_on=[self._cluster_queue])
             resources.append(kubernetes_object(f"{name}-queue", local_queue(), after, self._namespace))
         return resources
 

@@ -30,7 +30,7 @@ def workload(args: RayArgs) -> dict[str, Any]:
         api, kind = RAY_API, COMPONENTS[mode]
         spec = ray_job_spec(args) if mode == "job" else ray_cluster_spec(args)
         spec = ray_service_spec(args, spec) if mode == "service" else spec
-    labels, marks = admission_marks(LOCAL_QUEUE, args.max_run_s) if args.queued else ({}, {})
+    labels, marks = admission_marks(LOCAL_QUEUE, args.queue.max_run_s) if args.queue else ({}, {})
     marks = {**marks, **({ELASTIC_ANNOTATION: "true"} if args.elastic else {})}
     marked = {**({"annotations": marks} if marks else {}), **({"labels": labels} if labels else {})}
     # Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.

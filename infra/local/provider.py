@@ -56,11 +56,11 @@ class RayHeadProvider(_NodeProvider):
         installed = loopback.ray_version()
         if installed == news["rayVersion"]:
             return CheckResult(news, [])
-        reason = f"ray.version is {news['rayVersion']}, but the environment has Ray {installed or 'not installed'}; "
+        fix = "run 'make setup', which installs what the local stack needs"
         if installed:
-            reason += f"set ray.version to {installed}, or change the pin in pyproject.toml and run 'make lock'"
-        else:
-            reason += "run 'make setup', which installs what the local stack needs"
+            fix = f"set ray.version to {installed}, or change the pin in pyproject.toml and run 'make lock'"
+        environment = f"the environment has Ray {installed}" if installed else "Ray is not installed"
+        reason = f"ray.version is {news['rayVersion']}, but {environment}; {fix}"
         return CheckResult(news, [CheckFailure("rayVersion", reason)])
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from infra.catalog.machines import CATALOG
+from infra.catalog.machines import CATALOG, Machine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE, RAY_IN
 from infra.settings.common import (
     CloudAccess,
@@ -22,11 +22,11 @@ from infra.settings.common import (
     CloudStorage,
 )
 from infra.settings.fields import KUBERAY, Flag, Section, Text
-from infra.settings.problems import CONTRACT, Finding, Found, rule
+from infra.settings.problems import CONTRACT, Finding, Findings, rule
 from infra.settings.service import ServiceRules
 
 ADDRESSES = "the address plan of rdma-ray (infra/addresses.py), 2026-11"
-BLACKWELL = "CUDA before 12.8 has no code for compute capability 10.0 (sm_100); GKE preflight notes, 2026-08"
+BLACKWELL = "NVIDIA docs, Blackwell Compatibility Guide, 2025-05: CUDA before 12.8 has no code for sm_100"
 ENDPOINTS = "CVE-2023-48022; default of both clouds for public endpoints, unverified, 2026-11"
 HTTP_MODE = "ray-project/kuberay: HTTPMode submits the entry point to the head, v1.6.2"
 JOB_SIZE = (
@@ -92,157 +92,162 @@ class CloudSettings(ServiceRules, Section):
         "control plane and Binary Authorization; eks: a default security group without rules.",
     )
 
+    @property
+    def machine(self) -> Machine:
+        """Catalog row of the nodes' machine type."""
+        return CATALOG[self.nodes.machine]
+
     @rule("nodes.machine", source=MACHINES)
-    def machine_unsupported(self) -> Finding:
-        machine = CATALOG[self.nodes.machine]
+    def machine_unsupported(self) -> Findings:
+        machine = self.machine
         if machine.unsupported is not None:
-            says = f"{machine.name} is not supported: {machine.unsupported}."
-            yield Found(says, f"choose one of {', '.join(supported(machine.cloud))}", machine.sources["gpus"])
+            fix = f"choose one of {', '.join(supported(machine.cloud))}"
+            yield Finding(f"{machine.name} is not supported: {machine.unsupported}.", fix, machine.sources["gpus"])
 
     @rule("nodes.capacity", "nodes.machine", source=MACHINES)
-    def capacity_unavailable(self) -> Finding:
-        return not_available(self.nodes.machine, self.nodes.capacity, "nodes.capacity")
+    def capacity_unavailable(self) -> Findings:
+        return not_available(self.machine, self.nodes.capacity, "nodes.capacity")
 
     @rule("nodes.min", "nodes.max", source=CONTRACT)
-    def nodes_min_above_max(self) -> Finding:
-        if self.nodes.min > self.nodes.max:
-            says = f"The cluster cannot have at least {self.nodes.min} and at most {self.nodes.max} nodes."
-            yield Found(says, f"raise nodes.max to {self.nodes.min}, or lower nodes.min")
+    def nodes_min_above_max(self) -> Findings:
+        least, most = self.nodes.min, self.nodes.max
+        if least > most:
+            fix = f"raise nodes.max to {least}, or lower nodes.min"
+            yield Finding(f"The cluster cannot have at least {least} and at most {most} nodes.", fix)
 
     @rule("nodes.maxHours", "nodes.min", source=CONTRACT)
-    def permanent_nodes_have_no_limit(self) -> Finding:
-        if self.nodes.max_hours and self.nodes.min > 0:
-            says = f"The end of the workload after {self.nodes.max_hours} hours would not bound the bill: nodes.min "
-            says += "nodes stay up without work."
-            yield Found(says, "set nodes.min to 0, or remove nodes.maxHours")
+    def permanent_nodes_have_no_limit(self) -> Findings:
+        least = self.nodes.min
+        if self.nodes.max_hours and least > 0:
+            fix = "set nodes.min to 0, or remove nodes.maxHours"
+            yield Finding(f"nodes.maxHours does not limit the bill: nodes.min keeps {least} idle nodes up.", fix)
 
     @rule("budget.monthly", "budget.email", source=CONTRACT)
-    def budget_incomplete(self) -> Finding:
+    def budget_incomplete(self) -> Findings:
         if (self.budget.monthly is None) != (self.budget.email is None):
             missing = "address" if self.budget.email is None else "amount"
-            yield Found(
-                f"The budget has no {missing}: no mail is sent.", "set budget.monthly and budget.email, or remove both"
-            )
+            fix = "set budget.monthly and budget.email, or remove both"
+            yield Finding(f"The budget has no {missing}, so no mail is sent.", fix)
 
     @rule("access.publicEndpoint", "access.authorizedNetworks", source=ENDPOINTS)
-    def public_endpoint_for_the_internet(self) -> Finding:
-        networks = self.access.authorized_networks
+    def public_endpoint_for_the_internet(self) -> Findings:
+        networks, fix = self.access.authorized_networks, f"set access.authorizedNetworks to {OWN_NETWORKS}"
         if self.access.public_endpoint and not networks:
-            says = "Without a list of networks, the clouds open a public endpoint to the whole Internet."
-            yield Found(says, f"set access.authorizedNetworks to {OWN_NETWORKS}")
+            yield Finding("Without a list of networks, the cloud opens the public endpoint to the whole Internet.", fix)
         widest = min(collapse_addresses(map(IPv4Network, networks)), key=lambda each: each.prefixlen, default=None)
         if self.access.public_endpoint and widest and widest.prefixlen < LARGEST_OWNER:
-            says = f"Together they contain {widest}, {widest.num_addresses / 2**32:.0%} of the Internet: one leaked "
-            says += "credential or one hole in the API server is enough."
-            yield Found(says, f"set access.authorizedNetworks to {OWN_NETWORKS}")
+            part = f"{widest}, {widest.num_addresses / 2**32:.0%} of the Internet"
+            yield Finding(f"They contain {part}: one leaked credential or one API server bug opens the cluster.", fix)
 
     @rule("storage.mountPath", source=LAYOUT)
-    def mount_path_hides_system(self) -> Finding:
+    def mount_path_hides_system(self) -> Findings:
         path = self.storage.mount_path
         clean = posixpath.normpath(path)
         if not path.startswith("/"):
-            says = f"{path} is not an absolute path; Kubernetes rejects the mount."
-            yield Found(says, f"write /{clean.lstrip('./')}")
+            fix = f"write /{clean.lstrip('./')}"
+            yield Finding(f"{path} is not an absolute path, so Kubernetes rejects the mount.", fix)
         elif path.rstrip("/") != clean.rstrip("/") or "//" in path or ":" in path:
-            says = f"{path} contains .., a double slash or a colon; Kubernetes rejects it."
-            yield Found(says, "write the plain path")
+            fix = "remove the .., the double slash or the colon"
+            yield Finding(f"Kubernetes rejects {path}, which contains .., a double slash or a colon.", fix)
         elif clean in ("/", "/home", "/home/ray") or SYSTEM_FOLDERS.match(clean):
-            says = f"A volume mounted at {clean} hides the image's own files there, which Ray, CUDA or NCCL need."
-            yield Found(says, "choose a folder of its own, such as /bucket or /mnt/bucket")
+            fix = "choose a separate folder, such as /bucket or /mnt/bucket"
+            yield Finding(f"A volume at {clean} hides files of the image that Ray, CUDA or NCCL needs.", fix)
 
     @rule("network.baseRange", source="RFC 1918 and RFC 6598")
-    def base_range_public(self) -> Finding:
+    def base_range_public(self) -> Findings:
         base = IPv4Network(self.network.base_range)
         if not is_private(base):
-            says = f"{base} is not inside a private range; Internet hosts with these addresses would be unreachable."
-            yield Found(says, f"choose a part of {', '.join(map(str, PRIVATE_RANGES))}")
+            fix = f"choose a part of {', '.join(map(str, PRIVATE_RANGES))}"
+            yield Finding(f"{base} is not private: Internet hosts with these addresses would be unreachable.", fix)
 
     @rule("ray.maxWorkers", "nodes.max", source=WHOLE_NODE)
-    def workers_above_nodes(self) -> Finding:
+    def workers_above_nodes(self) -> Findings:
         workers, nodes = self.ray.max_workers, self.nodes.max
         if workers > nodes:
-            says = f"A Ray worker takes all GPUs and NICs of a node: {workers - nodes} of {workers} would never start, "
-            says += "and a job that needs them would wait forever."
-            yield Found(says, f"lower ray.maxWorkers to {nodes}, or raise nodes.max")
+            fix, extra = f"lower ray.maxWorkers to {nodes}, or raise nodes.max", workers - nodes
+            yield Finding(f"A Ray worker takes a whole node: {extra} of {workers} workers would wait forever.", fix)
 
     @rule("ray.minWorkers", "ray.maxWorkers", source=KUBERAY)
-    def workers_min_above_max(self) -> Finding:
+    def workers_min_above_max(self) -> Findings:
         least, most = self.ray.min_workers, self.ray.max_workers
         if least > most:
-            says = f"KubeRay rejects a group of at least {least} and at most {most} workers."
-            yield Found(says, f"raise ray.maxWorkers to {least}, or lower ray.minWorkers")
+            fix = f"raise ray.maxWorkers to {least}, or lower ray.minWorkers"
+            yield Finding(f"KubeRay rejects a worker group of at least {least} and at most {most} workers.", fix)
 
     @rule("ray.image", "ray.version", source=RAY_VERSIONS)
-    def image_runs_another_ray(self) -> Finding:
+    def image_runs_another_ray(self) -> Findings:
         version, inside = self.ray.version, RAY_IN.get(self.ray.image)
         named = [inside] if inside else re.findall(r"(?<![\d.])(\d+\.\d+\.\d+)(?!\d)", _tag(self.ray.image))
         if "@sha256:" in self.ray.image or _tag(self.ray.image).endswith("-gpu") or version in named:
             return
-        found = f"it runs {inside}" if inside else f"its tag names {named[0] if named else 'no Ray version'}"
-        says = f"The RayCluster would declare Ray {version} for this image, but {found}. KubeRay's probes and start "
-        says += "commands follow the version; with a wrong one, workers never become ready."
+        actual = f"the image runs {inside}" if inside else f"the tag names {named[0] if named else 'no Ray version'}"
         fix = f'set ray.version to "{inside}"' if inside else f"use an image whose tag contains {version}"
-        yield Found(says, f"{fix}, or pin the image by digest (@sha256:…)")
+        yield Finding(
+            f"KubeRay would probe and start this image as Ray {version}, but {actual}: no worker would become ready.",
+            f"{fix}, or pin the image by digest (@sha256:…)",
+        )
 
     @rule("ray.image", source=RAY_IMAGES)
-    def image_is_gpu_alias(self) -> Finding:
+    def image_is_gpu_alias(self) -> Findings:
         if _tag(self.ray.image).endswith("-gpu"):
-            says = "The tag -gpu is an alias of CUDA 12.1, whatever the rest suggests; H200 and B200 need a later "
-            says += "release."
-            yield Found(says, f"name the CUDA version, such as {self.ray.version}-py311-cu128")
+            fix = f"name the CUDA version, such as {self.ray.version}-py311-cu128"
+            yield Finding("A tag that ends with -gpu means CUDA 12.1, which is too old for H200 and B200 GPUs.", fix)
 
     @rule("ray.image", "nodes.machine", source=BLACKWELL)
-    def image_too_old_for_blackwell(self) -> Finding:
-        machine = CATALOG[self.nodes.machine]
-        cuda = re.search(r"(?:^|[-_.])cu(\d{3})(?:$|[-_.])", _tag(self.ray.image))
-        if machine.gpu in BLACKWELL_GPUS and not machine.unsupported and cuda and int(cuda[1]) < BLACKWELL_CUDA:
-            says = f"CUDA {cuda[1][:2]}.{cuda[1][2:]} has no code for {machine.gpu} GPUs: the first kernel would fail."
-            yield Found(says, "use an image for CUDA 12.8 or later, such as a tag with -cu128")
+    def image_too_old_for_blackwell(self) -> Findings:
+        gpu, cuda = self.machine.gpu, re.search(r"(?:^|[-_.])cu(\d{3})(?:$|[-_.])", _tag(self.ray.image))
+        if gpu in BLACKWELL_GPUS and not self.machine.unsupported and cuda and int(cuda[1]) < BLACKWELL_CUDA:
+            fix = "use an image for CUDA 12.8 or later, such as a tag with -cu128"
+            yield Finding(f"CUDA {cuda[1][:2]}.{cuda[1][2:]} has no code for {gpu} GPUs: the first kernel fails.", fix)
 
     @rule("ray.image", source=RAY_IMAGES, warning=True)
-    def image_has_no_torch(self) -> Finding:
+    def image_has_no_torch(self) -> Findings:
         if "torchrun" in _missing(self.ray.image):
-            says = f"This image has neither torch nor {LIBRARIES[self.target]}. Benchmarks and training fail on it, as "
-            yield Found(f"{says}does your own code unless it brings them.", OWN_IMAGE)
+            yield Finding(
+                f"This image has neither torch nor {LIBRARIES[self.target]}: benchmarks and training fail, and so does "
+                "your code unless it brings them.",
+                OWN_IMAGE,
+            )
 
     @rule("ray.image", "ray.entrypoint", source=RAY_IMAGES)
-    def entrypoint_is_not_in_the_image(self) -> Finding:
+    def entrypoint_is_not_in_the_image(self) -> Findings:
         command = (self.ray.entrypoint or "").split()[:1]
         if command and command[0] in _missing(self.ray.image):
-            yield Found(f"This image has no {command[0]}: the job would fail on nodes that are paid for.", OWN_IMAGE)
+            yield Finding(f"This image has no {command[0]}, so the job would fail on nodes that cost money.", OWN_IMAGE)
 
     @rule("ray.entrypoint", "ray.mode", source=CONTRACT)
-    def entrypoint_without_job(self) -> Finding:
-        if self.ray.mode in ("cluster", "service") and self.ray.entrypoint is not None:
+    def entrypoint_without_job(self) -> Findings:
+        mode, job = self.ray.mode, self.ray.mode in ("job", "indexed-job")
+        if not job and self.ray.entrypoint is not None:
             fix = "set ray.mode to job or indexed-job, or remove ray.entrypoint"
-            other = " and submit it with `ray job submit`" if self.ray.mode == "cluster" else ""
-            yield Found(f"A {self.ray.mode} has no entry point: nothing would run this one.", fix + other)
-        elif self.ray.mode in ("job", "indexed-job") and self.ray.entrypoint is None:
-            says = f"Mode {self.ray.mode} runs one entry point and ends with it; none is set."
-            yield Found(says, 'set ray.entrypoint, such as "python /app/train.py", or ray.mode to cluster')
+            other = " and submit it with `ray job submit`" if mode == "cluster" else ""
+            yield Finding(f"Mode {mode} has no entry point, so nothing would run this one.", fix + other)
+        elif job and self.ray.entrypoint is None:
+            fix = 'set ray.entrypoint, such as "python /app/train.py", or ray.mode to cluster'
+            yield Finding(f"Mode {mode} runs one entry point and ends with it, but none is set.", fix)
 
     @rule("ray.minWorkers", "ray.maxWorkers", "ray.mode", source=JOB_SIZE)
-    def job_size_not_fixed(self) -> Finding:
-        least, most = self.ray.min_workers, self.ray.max_workers
-        if self.ray.mode in ("job", "indexed-job") and least != most:
-            says = f"Mode {self.ray.mode} has ray.maxWorkers nodes from beginning to end, {most} here; it cannot begin "
-            says += f"with {least}."
-            yield Found(says, f"set ray.minWorkers to {most} (or remove it), or ray.mode to cluster")
+    def job_size_not_fixed(self) -> Findings:
+        mode, least, most = self.ray.mode, self.ray.min_workers, self.ray.max_workers
+        if mode in ("job", "indexed-job") and least != most:
+            fix = f"set ray.minWorkers to {most} (or remove it), or ray.mode to cluster"
+            yield Finding(
+                f"Mode {mode} always has ray.maxWorkers nodes, here {most}; it cannot start with {least}.", fix
+            )
 
     @rule("ray.entrypoint", "ray.mode", "ray.maxWorkers", source="rdma-ray: docs/indexed-job.md")
-    def torchrun_not_on_every_pod(self) -> Finding:
+    def torchrun_not_on_every_pod(self) -> Findings:
         line, others = self.ray.entrypoint or "", self.ray.max_workers - 1
         if not _runs_torchrun(line):
             return
         if self.ray.mode == "job":
-            says = "A job's entry point runs on the head only, which has no GPU: torchrun would find nothing to train "
-            says += "on."
             fix = "set ray.mode to indexed-job, which runs torchrun on every node, or write rdma-ray run -- torchrun …"
-            yield Found(says, fix, HTTP_MODE)
+            yield Finding("A job's entry point runs on the head only, which has no GPU for torchrun.", fix, HTTP_MODE)
         elif self.ray.mode == "indexed-job" and others and line.split()[0] != "torchrun":
-            says = "Only an entry point that begins with torchrun runs on every pod. This one runs on the first pod; "
-            says += f"the other {others} would be paid for and idle."
-            yield Found(says, "begin it with torchrun, and move what comes before into the image or the program")
+            fix = "begin it with torchrun, and move what comes before into the image or the program"
+            yield Finding(
+                f"Without torchrun at its start it runs on one pod; the other {others} cost money and idle.", fix
+            )
 
 
 def is_private(network: IPv4Network) -> bool:
@@ -255,30 +260,32 @@ def supported(cloud: str) -> list[str]:
     return [row.name for row in CATALOG.values() if row.cloud == cloud and row.unsupported is None]
 
 
-def not_available(machine: str, capacity: str, path: str) -> Finding:
+def not_available(machine: Machine, capacity: str, path: str) -> Findings:
     """Find that the cloud does not offer the machine type as this capacity, which is the value of `path`."""
-    row = CATALOG[machine]
-    if row.unsupported is None and capacity not in row.capacities:
-        says = f"{machine} is not available as {capacity} capacity: no node would start."
-        yield Found(says, f"set {path} to one of {', '.join(row.capacities)}", row.sources["capacities"])
+    if machine.unsupported is None and capacity not in machine.capacities:
+        fix = f"set {path} to one of {', '.join(machine.capacities)}"
+        message = f"{machine.name} is not available as {capacity} capacity, so no node would start."
+        yield Finding(message, fix, machine.sources["capacities"])
 
 
-def not_a_zone(location: str, zone: str, region: str, suffix: str, example: str) -> Finding:
+def not_a_zone(location: str, zone: str, region: str, suffix: str, example: str) -> Findings:
     """Find that a location is not a zone, by the patterns of zones and regions; a region with `suffix` is a zone."""
     if re.fullmatch(region, location):
-        says = f"{location} is a region. RDMA does not leave a zone, so nodes in two zones could not reach each other."
-        yield Found(says, f"choose one of its zones that has the machine, such as {location}{suffix}")
+        fix = f"choose one of its zones that has the machine, such as {location}{suffix}"
+        yield Finding(
+            f"{location} is a region. RDMA works within one zone, so all nodes must be in the same zone.", fix
+        )
     elif not re.fullmatch(zone, location):
-        says = f"{location} is not the name of a zone; no resource could be created there."
-        yield Found(says, f"write a zone such as {example}")
+        fix = f"write a zone such as {example}"
+        yield Finding(f"{location} is not the name of a zone, so no resource could be created there.", fix)
 
 
-def not_a_bucket(name: str, accepted: bool, words: str) -> Finding:
+def not_a_bucket(name: str, accepted: bool, words: str) -> Findings:
     """Find that a name cannot be a bucket's; `words` are the cloud's rule."""
     if "://" in name:
-        yield Found(f"{name} is a URL, not a name.", f"write {name.partition('://')[2].partition('/')[0]}")
+        yield Finding(f"{name} is a URL, not a name.", f"write {name.partition('://')[2].partition('/')[0]}")
     elif not accepted or re.fullmatch(r"\d+\.\d+\.\d+\.\d+", name):
-        yield Found(f"{name} cannot be a bucket of {words}.", "correct the name, or remove it")
+        yield Finding(f"{name} cannot be a bucket of {words}.", "correct the name, or remove it")
 
 
 def _tag(image: str) -> str:
@@ -332,16 +339,19 @@ class NameLimit(NamedTuple):
 KUBERNETES_LIMITS = (NameLimit("RayJob", 47, "-ray", KUBERAY), NameLimit("RayCluster", 53, "-ray", KUBERAY))
 
 
-def stack_name_rejected(stack: str, limits: tuple[NameLimit, ...]) -> Finding:
+def stack_name_rejected(stack: str, limits: tuple[NameLimit, ...]) -> Findings:
     """Find that resources cannot be named after the stack."""
     tightest = min(limits, key=lambda limit: limit.longest)
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", stack):
-        says = f"The stack's name is {stack}. Its clusters and networks are named after it, and such names have a-z, "
-        says += "0-9 and - only, with a letter first."
-        fix = f"create a stack with such a name: pulumi stack init NAME --copy-config-from {stack}"
-        yield Found(says, fix, "; ".join(dict.fromkeys(limit.source for limit in limits)))
+        yield Finding(
+            f"The stack's name is {stack}, but names of clusters have only a-z, 0-9 and -, and begin with a letter.",
+            f"create a stack with such a name: pulumi stack init NAME --copy-config-from {stack}",
+            "; ".join(dict.fromkeys(limit.source for limit in limits)),
+        )
     elif len(stack) > tightest.longest:
         name = f"{stack}{tightest.suffix}"
-        says = f"The stack's name {stack} has {len(stack)} characters. The {tightest.kind} {name} would have "
-        says += f"{len(name)}; {tightest.characters} are allowed."
-        yield Found(says, f"create a stack with a name of at most {tightest.longest} characters", tightest.source)
+        yield Finding(
+            f"The {tightest.kind} {name} would have {len(name)} characters, more than {tightest.characters}.",
+            f"create a stack with a name of at most {tightest.longest} characters",
+            tightest.source,
+        )

@@ -11,7 +11,7 @@ from pydantic import Field
 from infra.addresses import BaseRangeError, EksAddresses, eks_addresses
 from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
-from infra.catalog.machines import EKS_CATALOG
+from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.settings.cloud import (
     ADDRESSES,
@@ -24,7 +24,7 @@ from infra.settings.cloud import (
 )
 from infra.settings.common import CloudAccess, CloudNetwork, CloudNodes, CloudRay, CloudStorage
 from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, RayRelease, Text, Texts
-from infra.settings.problems import CONTRACT, Finding, Found, Problem, rule
+from infra.settings.problems import CONTRACT, Finding, Findings, Problem, rule
 
 ACCESS_ENTRIES = "EKS docs access-entries; IAM docs, ARNs; unverified, 2026-11"
 BUCKETS = "Amazon S3 docs, general purpose bucket naming rules; checked 2026-11"
@@ -52,6 +52,7 @@ STEP_GIB = 2400
 SMALLEST_EFA_GIB = 4800
 LUSTRE_EFA_NODES = 128
 LONGEST_GROUP = 255
+NORMAL_ZONE = "choose an availability zone of the region"
 ZONE = r"[a-z]{2}(-[a-z]+)+-\d+(-[a-z]{3}-\d)?[a-z]|[a-z]{3,5}\d(-[a-z]{3}\d)?-az\d"
 
 NAME_LIMITS = (
@@ -173,141 +174,150 @@ class EksSettings(CloudSettings):
     access: EksAccess
     network: EksNetwork
 
+    @property
+    def machine(self) -> EksMachine:
+        """Catalog row of the nodes' machine type."""
+        return EKS_CATALOG[self.nodes.machine]
+
     @rule("location", source=EFA)
-    def location_not_a_zone(self) -> Finding:
+    def location_not_a_zone(self) -> Findings:
         return not_a_zone(self.location, ZONE, r"[a-z]{2}(-[a-z]+)+-\d+", "a", "us-east-1a, or its id such as use1-az1")
 
     @rule("location", source=PARTITIONS)
-    def location_in_other_partition(self) -> Finding:
+    def location_in_other_partition(self) -> Findings:
         if re.match(r"us-gov-|usg|cn-|cnn", self.location):
-            says = f"{self.location} is in GovCloud or China, which have other ARNs and registries of AWS' images: "
-            says += "policies would not attach, and no GPU node would offer EFA."
-            yield Found(says, "choose a zone of a commercial region, such as us-east-1a")
+            yield Finding(
+                f"{self.location} is in GovCloud or China, whose ARNs and image registries differ: policies would not "
+                "attach, and no GPU node would offer EFA.",
+                "choose a zone of a commercial region, such as us-east-1a",
+            )
 
     @rule("location", "network.secondZone", source=LOCAL_ZONES)
-    def zone_without_control_plane(self) -> Finding:
-        for zone in (self.location, self.network.second_zone):
-            if is_local_zone(zone):
-                says = f"{zone} is a Local Zone. A control plane has no interface there, so EKS rejects a cluster with "
-                region = zone_region(zone)
-                fix = (
-                    f"availability zone of {region}, such as {region}a" if region else "availability zone of the region"
-                )
-                yield Found(f"{says}its subnet.", f"choose an {fix}")
+    def zone_without_control_plane(self) -> Findings:
+        for zone in filter(is_local_zone, (self.location, self.network.second_zone)):
+            region = zone_region(zone)
+            fix = f"choose an availability zone of {region}, such as {region}a" if region else NORMAL_ZONE
+            yield Finding(f"{zone} is a Local Zone, where no control plane can be: EKS rejects its subnet.", fix)
 
     @rule("nodes.reservation", "nodes.capacity", source=TOOLKIT)
-    def reservation_missing_or_unused(self) -> Finding:
+    def reservation_missing_or_unused(self) -> Findings:
         capacity, named = self.nodes.capacity, self.nodes.reservation is not None
         reserved = capacity in ("reservation", "capacity-block")
         if reserved and not named:
-            says = f"Capacity {capacity} needs the reservation's id; without it the nodes are on demand or never start."
-            yield Found(says, "set nodes.reservation to the reservation's id, cr-…", BLOCKS)
+            fix = "set nodes.reservation to the reservation's id, cr-…"
+            yield Finding(
+                f"Capacity {capacity} needs an id; without it, nodes are on demand or never start.", fix, BLOCKS
+            )
         elif named and not reserved:
-            says = f"{capacity} nodes do not use a reservation, so this one would be paid for and idle."
-            yield Found(says, "remove nodes.reservation, or set nodes.capacity to reservation")
+            fix = "remove nodes.reservation, or set nodes.capacity to reservation"
+            yield Finding(f"{capacity} nodes do not use this reservation, which would cost money and stay idle.", fix)
 
     @rule("nodes.reservation", source=EC2_RESERVATIONS)
-    def reservation_malformed(self) -> Finding:
+    def reservation_malformed(self) -> Findings:
         name = self.nodes.reservation
         if name is not None and not re.fullmatch(r"cr-[0-9a-f]{8,17}", name):
-            says = f"{name} cannot be the id of a reservation; AWS would not find it."
-            yield Found(says, "write an id such as cr-0123456789abcdef0")
+            fix = "write an id such as cr-0123456789abcdef0"
+            yield Finding(f"AWS cannot find {name}, which is not the id of a reservation.", fix)
 
     @rule("nodes.placementGroup", "nodes.capacity", source=PLACEMENT)
-    def placement_group_of_block(self) -> Finding:
+    def placement_group_of_block(self) -> Findings:
         if self.nodes.placement_group is not None and self.nodes.capacity == "capacity-block":
-            says = "The machines of a Capacity Block are close together anyway; EC2 starts none in a placement group."
-            yield Found(says, "remove nodes.placementGroup, or set nodes.capacity to reservation")
+            yield Finding(
+                "EC2 places the machines of a Capacity Block close together itself and rejects a placement group.",
+                "remove nodes.placementGroup, or set nodes.capacity to reservation",
+            )
 
     @rule("nodes.placementGroup", source=EC2_GROUPS)
-    def placement_group_malformed(self) -> Finding:
+    def placement_group_malformed(self) -> Findings:
         group = self.nodes.placement_group or "group"
         if len(group) > LONGEST_GROUP or not group.isascii() or group.startswith("arn:"):
-            says = f"{group} cannot be the name or id of a placement group; AWS would not find it."
-            yield Found(says, "write its name, such as training, or its id, such as pg-0123456789abcdef0")
+            fix = "write its name, such as training, or its id, such as pg-0123456789abcdef0"
+            yield Finding(f"AWS cannot find {group}, which is neither the name nor the id of a placement group.", fix)
 
     @rule("nodes.min", "nodes.capacity", "fabric", source=BLOCKS)
-    def capacity_block_not_static(self) -> Finding:
+    def capacity_block_not_static(self) -> Findings:
         if self.nodes.capacity == "capacity-block" and self.nodes.min > 0:
-            says = "A Capacity Block has no machine before it begins and after it ends; EKS cannot create a node group "
-            says += f"with at least {self.nodes.min} nodes."
-            claims = ", and fabric to efa, which scales up from 0 nodes" if self.fabric == "efa-dranet" else ""
-            yield Found(says, f"set nodes.min to 0{claims}")
+            also = ", and fabric to efa, which scales up from 0 nodes" if self.fabric == "efa-dranet" else ""
+            yield Finding(
+                "A Capacity Block has no machine before it begins and after it ends, so EKS cannot create a node group "
+                f"with at least {self.nodes.min} nodes.",
+                f"set nodes.min to 0{also}",
+            )
 
     @rule("nodes.blockEnds", "nodes.capacity", source=BLOCKS)
-    def block_end_without_block(self) -> Finding:
+    def block_end_without_block(self) -> Findings:
         if self.nodes.capacity != "capacity-block" and self.nodes.block_ends is not None:
-            says = f"{self.nodes.capacity} machines have no end; at that time they would be drained without need."
-            yield Found(says, "remove nodes.blockEnds, or set nodes.capacity to capacity-block")
+            fix = "remove nodes.blockEnds, or set nodes.capacity to capacity-block"
+            yield Finding(f"{self.nodes.capacity} machines have no end, so this would drain them without need.", fix)
 
     @rule("fabric", "nodes.min", "nodes.capacity", source=DRANET)
-    def claims_from_zero_nodes(self) -> Finding:
+    def claims_from_zero_nodes(self) -> Findings:
         if self.fabric == "efa-dranet" and self.nodes.min == 0:
-            says = "The autoscaler learns a node's devices from a node that runs. With 0 nodes it sees none that could "
-            says += "serve a claim, and never adds one."
             block = self.nodes.capacity == "capacity-block"
-            yield Found(says, "set fabric to efa" if block else "set nodes.min to 1, or fabric to efa")
+            yield Finding(
+                "The autoscaler learns a node's devices from a running node: with none, it never adds one for a claim.",
+                "set fabric to efa" if block else "set nodes.min to 1, or fabric to efa",
+            )
 
     @rule("network.secondZone", "location", source=SUBNETS)
-    def second_zone_wrong(self) -> Finding:
+    def second_zone_wrong(self) -> Findings:
         zone, location = self.network.second_zone, self.location
         fix = "set network.secondZone to another zone of the region, written like location, or remove it"
         if not re.fullmatch(ZONE, location):
             return
         if zone == location:
-            yield Found(f"Both zones are {zone}; EKS rejects a control plane with subnets in one zone.", fix)
+            yield Finding(f"Both zones are {zone}: EKS rejects a control plane with subnets in one zone.", fix)
         elif not re.fullmatch(ZONE, zone):
-            yield Found(f"{zone} is not the name of a zone; no resource could be created there.", fix)
+            yield Finding(f"{zone} is not the name of a zone, so no resource could be created there.", fix)
         elif is_zone_id(zone) != is_zone_id(location):
-            yield Found(f"{zone} and {location} are a name and an id; they may be the same zone of your account.", fix)
-        elif len({zone_region(one) or one.rpartition("-az")[0] for one in (zone, location)}) == 2:
-            yield Found(f"{zone} and {location} are in two regions, and a VPC has one.", fix)
+            yield Finding(f"{zone} and {location} are a name and an id, perhaps of the same zone of your account.", fix)
+        elif len({zone_region(each) or each.rpartition("-az")[0] for each in (zone, location)}) == 2:
+            yield Finding(f"{zone} and {location} are in two regions, but a VPC is in one.", fix)
 
     @rule("network.interfaces", "nodes.machine", source=INTERFACES)
-    def interfaces_unavailable(self) -> Finding:
+    def interfaces_unavailable(self) -> Findings:
         if self.network.interfaces == "bandwidth-optimised" and self.nodes.machine not in BANDWIDTH_OPTIMISED:
-            says = f"AWS publishes no layout with IP interfaces on several cards for {self.nodes.machine}."
-            yield Found(says, f"remove network.interfaces, or choose one of {', '.join(BANDWIDTH_OPTIMISED)}")
+            fix = f"remove network.interfaces, or choose one of {', '.join(BANDWIDTH_OPTIMISED)}"
+            yield Finding(f"AWS publishes no layout with IP on several network cards for {self.nodes.machine}.", fix)
 
     @rule("network.baseRange", "nodes.max", source=ADDRESSES)
-    def base_range_wrong_size(self) -> Finding:
+    def base_range_wrong_size(self) -> Findings:
         try:
             addresses(self)
         except BaseRangeError as error:
-            yield Found(error.says, error.fix)
+            yield Finding(error.message, error.fix)
 
     @rule("access.egress", "access.imageMirror", source=REGISTRIES)
-    def endpoints_without_mirror(self) -> Finding:
+    def endpoints_without_mirror(self) -> Findings:
         if self.access.egress == "endpoints" and self.access.image_mirror is None:
-            says = "Endpoints reach AWS services only. The images of KubeRay, of the NVIDIA device plugin and of the "
-            says += "autoscaler are in other registries, so no node would offer a GPU."
-            fix = "copy them to an ECR registry and set access.imageMirror to it, or set access.egress to nat"
-            yield Found(says, fix)
+            yield Finding(
+                "Endpoints reach AWS services only, but the images of KubeRay, the NVIDIA device plugin and the "
+                "autoscaler are in other registries: no node would offer a GPU.",
+                "copy them to an ECR registry and set access.imageMirror to it, or set access.egress to nat",
+            )
 
     @rule("ray.image", "access.egress", source=REGISTRIES)
-    def image_out_of_reach(self) -> Finding:
+    def image_out_of_reach(self) -> Findings:
         if self.access.egress == "endpoints" and ".dkr.ecr." not in self.ray.image.partition("/")[0]:
-            says = "Endpoints reach AWS services only, and this registry is not one of them: no Ray pod would start."
             fix = "copy the image to a private ECR registry and set ray.image to that copy, or set access.egress to nat"
-            yield Found(says, fix)
+            yield Finding("Endpoints reach AWS services only: no pod could pull an image from this registry.", fix)
 
     @rule("access.administrators", source=ACCESS_ENTRIES)
-    def administrator_malformed(self) -> Finding:
+    def administrator_malformed(self) -> Findings:
         for arn in self.access.administrators:
             if not re.fullmatch(r"arn:aws:iam::\d{12}:(role|user)/[\w+=,.@/-]+", arn):
-                says = f"{arn} is not the ARN of an IAM role or user; EKS rejects an access entry for it."
                 fix = "write the role's own ARN (not that of a session), such as arn:aws:iam::111122223333:role/ops"
-                yield Found(says, fix)
+                yield Finding(f"EKS rejects an access entry for {arn}, which is not an IAM role or user.", fix)
 
     @rule("ray.policies", source=ACCESS_ENTRIES)
-    def policy_malformed(self) -> Finding:
+    def policy_malformed(self) -> Findings:
         for arn in self.ray.policies:
             if not re.fullmatch(r"arn:aws:iam::(\d{12}|aws):policy/[\w+=,.@/-]+", arn):
-                says = f"{arn} is not the ARN of an IAM policy; IAM would not attach it to the role of Ray's pods."
-                yield Found(says, "write an ARN such as arn:aws:iam::111122223333:policy/checkpoints")
+                fix = "write an ARN such as arn:aws:iam::111122223333:policy/checkpoints"
+                yield Finding(f"{arn} is not the ARN of an IAM policy, so the role of Ray's pods cannot have it.", fix)
 
     @rule("storage.bucket", source=BUCKETS)
-    def bucket_malformed(self) -> Finding:
+    def bucket_malformed(self) -> Findings:
         name = self.storage.bucket or "bucket"
         accepted = re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", name) and ".." not in name
         accepted = accepted and not name.startswith(("xn--", "sthree-")) and not name.endswith("-s3alias")
@@ -315,7 +325,7 @@ class EksSettings(CloudSettings):
         return not_a_bucket(name, bool(accepted), words)
 
     @rule("storage.bucket", "storage.efa", "storage.capacityGib", "storage.exportDeletions", source=CONTRACT)
-    def file_system_without_bucket(self) -> Finding:
+    def file_system_without_bucket(self) -> Findings:
         storage = self.storage
         unused = {
             "storage.efa": storage.efa,
@@ -323,34 +333,34 @@ class EksSettings(CloudSettings):
             "storage.exportDeletions": storage.export_deletions,
         }
         if storage.bucket is None and (path := next((path for path, changed in unused.items() if changed), None)):
-            says = "A stack creates a file system in front of a bucket only, so nothing would use this."
-            yield Found(says, f"name the bucket in storage.bucket, or remove {path}")
+            fix = f"name the bucket in storage.bucket, or remove {path}"
+            yield Finding("Without a bucket the stack has no file system, so nothing would use this setting.", fix)
 
     @rule("storage.capacityGib", "storage.efa", source=LUSTRE)
-    def file_system_size(self) -> Finding:
-        size = self.storage.capacity_gib
-        if self.storage.efa and size < SMALLEST_EFA_GIB:
-            says = f"A file system that answers over EFA has at least {SMALLEST_EFA_GIB} GiB; FSx rejects {size}."
-            yield Found(says, f"set storage.capacityGib to {SMALLEST_EFA_GIB}, or remove storage.efa", LUSTRE_EFA)
-        elif self.storage.efa and size % SMALLEST_EFA_GIB:
-            says = f"A file system that answers over EFA has a multiple of {SMALLEST_EFA_GIB} GiB; FSx rejects {size}."
-            fix = f"set storage.capacityGib to {-(-size // SMALLEST_EFA_GIB) * SMALLEST_EFA_GIB}"
-            yield Found(says, fix, LUSTRE_EFA_SIZES)
+    def file_system_size(self) -> Findings:
+        size, efa, least = self.storage.capacity_gib, self.storage.efa, SMALLEST_EFA_GIB
+        if efa and size < least:
+            fix = f"set storage.capacityGib to {least}, or remove storage.efa"
+            yield Finding(f"A file system with EFA has at least {least} GiB; FSx rejects {size}.", fix, LUSTRE_EFA)
+        elif efa and size % least:
+            fix, source = f"set storage.capacityGib to {-(-size // least) * least}", LUSTRE_EFA_SIZES
+            yield Finding(f"A file system with EFA has a multiple of {least} GiB; FSx rejects {size}.", fix, source)
         elif size != SMALLEST_GIB and size % STEP_GIB:
-            says = f"FSx for Lustre has {SMALLEST_GIB} GiB, or a multiple of {STEP_GIB}; it rejects {size}."
-            yield Found(says, f"set storage.capacityGib to {-(-size // STEP_GIB) * STEP_GIB}")
+            fix = f"set storage.capacityGib to {-(-size // STEP_GIB) * STEP_GIB}"
+            yield Finding(f"FSx for Lustre has {SMALLEST_GIB} GiB or a multiple of {STEP_GIB}; it rejects {size}.", fix)
 
     @rule("storage.efa", "nodes.machine", source=LUSTRE_EFA)
-    def file_system_without_efa_client(self) -> Finding:
-        if self.storage.efa and self.nodes.machine in WITHOUT_STORAGE_EFA:
-            says = f"AWS publishes no Lustre client with EFA for {self.nodes.machine}; it would silently use TCP."
-            yield Found(says, "remove storage.efa, or choose a p5 or p6 machine")
+    def file_system_without_efa_client(self) -> Findings:
+        machine = self.nodes.machine
+        if self.storage.efa and machine in WITHOUT_STORAGE_EFA:
+            fix = "remove storage.efa, or choose a p5 or p6 machine"
+            yield Finding(f"AWS publishes no Lustre client with EFA for {machine}; it would silently use TCP.", fix)
 
     @rule("nodes.max", "storage.efa", source=LUSTRE_CLIENTS)
-    def file_system_devices_exceeded(self) -> Finding:
+    def file_system_devices_exceeded(self) -> Findings:
         if self.storage.efa and self.nodes.max > LUSTRE_EFA_NODES:
-            says = f"A file system takes 1,024 EFA devices, and each node uses 8: those of {LUSTRE_EFA_NODES} nodes."
-            yield Found(says, f"lower nodes.max to {LUSTRE_EFA_NODES}, or remove storage.efa")
+            fix = f"lower nodes.max to {LUSTRE_EFA_NODES}, or remove storage.efa"
+            yield Finding(f"A file system takes 1,024 EFA devices, 8 from each of {LUSTRE_EFA_NODES} nodes.", fix)
 
 
 def addresses(settings: EksSettings) -> EksAddresses:
@@ -369,8 +379,7 @@ def region_problems(location: str, region: str) -> list[Problem]:
         Problem(
             settings=("aws:region", "location"),
             values=(region, location),
-            says=f"The zone is in {here or 'another region'}, but resources would be created in {region}, which has no "
-            "such zone.",
+            message=f"The zone is in {here or 'another region'}; {region} does not have it.",
             fix=f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}",
             source="pulumi-aws 7.51.1: provider configuration; EC2 docs, zone ids",
         )

@@ -22,7 +22,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from infra.settings.problems import Found, InvalidSettingError, Rule
+from infra.settings.problems import Finding, InvalidSettingError, Rule
 
 KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.7.0"
 RAY_WITH_TOKENS = (2, 52, 0)
@@ -64,8 +64,8 @@ class OneOf:
         return core_schema.literal_schema(list(self.names))
 
 
-def _rejected(says: str, fix: str, source: str = "") -> PydanticCustomError:
-    return PydanticCustomError("rejected", "{says}", {"found": Found(says, fix, source), "says": says})
+def _rejected(message: str, fix: str, source: str = "") -> PydanticCustomError:
+    return PydanticCustomError("rejected", "{finding}", {"finding": Finding(message, fix, source)})
 
 
 def _from_text(value: Any) -> Any:
@@ -76,22 +76,22 @@ def _from_text(value: Any) -> Any:
 
 def _ray_release(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        says = "YAML reads this as a number and drops trailing zeros, so 2.60 would become 2.6."
-        raise _rejected(says, 'write all three parts in quotes, such as "2.60.0"')
+        fix = 'write all three parts in quotes, such as "2.60.0"'
+        raise _rejected("YAML reads this as a number and drops trailing zeros, so 2.60 would become 2.6.", fix)
     if not isinstance(value, str) or value != value.strip() or not value:
         return value
     if not re.fullmatch(r"\d+\.\d+\.\d+", value):
         raise _rejected(f"{value} is not a full version.", 'write all three parts, such as "2.60.0"')
     if tuple(map(int, value.split("."))) < RAY_WITH_TOKENS:
-        says = f"Ray {value} has no token authentication: anyone who reaches its dashboard runs programs on every node."
-        raise _rejected(says, 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022")
+        message = f"Ray {value} has no token authentication: whoever reaches its dashboard runs programs on every node."
+        raise _rejected(message, 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022")
     return value
 
 
 def _minute(value: Any) -> str:
     fix = 'write it in UTC and in quotes, such as "2026-12-03T11:30:00Z"'
     if not isinstance(value, str):
-        raise _rejected("This setting is a time, and YAML does not read this as text.", fix)
+        raise _rejected("This setting is a time, but YAML does not read this as text.", fix)
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
@@ -110,7 +110,7 @@ def _cidr(value: Any) -> str:
         return str(IPv4Network(value))
     except ValueError as error:
         try:
-            fix = f"the range that holds this address is {IPv4Network(value, strict=False)}"
+            fix = f"write {IPv4Network(value, strict=False)}, the range that contains this address"
         except ValueError:
             fix = "write an IPv4 address and a prefix from 0 to 32, such as 10.64.0.0/14"
         raise _rejected(f"This is not a range of IPv4 addresses: {error}.", fix) from None
@@ -118,16 +118,16 @@ def _cidr(value: Any) -> str:
 
 def _unique(value: Any) -> Any:
     if isinstance(value, tuple) and any(value.count(item) > 1 for item in value):
-        raise _rejected("The list contains a value twice.", "write each value once")
+        raise _rejected("The list contains a value twice.", "remove the second one")
     return value
 
 
 def _token(value: Any) -> Any:
     if not isinstance(value, str | SecretStr):
-        raise _rejected("This setting is secret text (token), and this is not text.", "set it as text")
+        raise _rejected("This setting is a secret text (a token), but this is not text.", "set it as text")
     if isinstance(value, str) and not re.fullmatch(r"[!-~]+", value):
-        says = "The token is empty or has blanks or letters outside ASCII; it travels in an HTTP header."
-        raise _rejected(says, "use letters, digits and punctuation only, for example 32 random bytes in base64")
+        fix = "use letters, digits and punctuation only, for example 32 random bytes in base64"
+        raise _rejected("An HTTP header cannot carry this token: it is empty, or has blanks or non-ASCII letters.", fix)
     return value
 
 
@@ -184,37 +184,40 @@ class Setting:
         return (self.info.examples or self.every_name) if self.every_name else []
 
     def read(self, value: Any) -> Any:
-        """Return the value with its own type, or the reason why it is rejected as a `Found`."""
+        """Return the value with its own type, or the reason why it is rejected as a `Finding`."""
         try:
             return self._adapter.validate_python(tuple(value) if isinstance(value, list) else value)
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
         if detail["type"] == "rejected":
-            return detail["ctx"]["found"]
-        return Found(*self._explain(value if isinstance(value, str) else detail["input"], detail["type"]))
+            return detail["ctx"]["finding"]
+        return Finding(*self._explain(value if isinstance(value, str) else detail["input"], detail["type"]))
 
     def _explain(self, value: Any, error: str) -> tuple[str, str]:
         what, kind = self.info.title, self.schema["type"]
         if self.names:
             near = nearest(value, self.names) if isinstance(value, str) else None
             fix = f"did you mean {near}? The names are " if near else "write one of "
-            return "This setting takes one of a few names, and this is not one of them.", fix + ", ".join(self.names)
+            return "This value is not one of the names that this setting accepts.", fix + ", ".join(self.names)
         if kind == "boolean":
-            return "This setting is a boolean; only true and false are read.", "write true or false, without quotes"
+            return "This setting is a boolean: its values are true and false.", "write true or false, without quotes"
         if kind == "integer":
-            says = f"This setting is a whole number ({what})."
-            if error != "int_type":
-                says = f"{value} is out of range ({what})."
-            return says, f"write a whole number from {self.schema['minimum']} to {self.schema['maximum']}"
+            fix = f"write a whole number from {self.schema['minimum']} to {self.schema['maximum']}"
+            return (
+                f"This setting is a whole number ({what})."
+                if error == "int_type"
+                else f"{value} is out of range ({what}).",
+                fix,
+            )
         if error == "tuple_type":
             return f"This setting is a list ({what}).", f'write a list, such as ["{(self.info.examples or [""])[0]}"]'
         if isinstance(value, list | tuple | dict):
-            return f"This setting is one text ({what}), and this is several.", "write one line of text"
+            return f"This setting is one text ({what}), but this is a list or map.", "write one line of text"
         if not isinstance(value, str):
-            return f"This setting is text ({what}), and YAML does not read this as text.", "put it in quotes"
+            return f"This setting is text ({what}), but YAML does not read this as text.", "put it in quotes"
         if not value.strip():
-            return f"This setting is text ({what}), and it is empty.", "write a value or leave the key out"
-        return "The value begins or ends with a blank.", "remove the blank"
+            return f"This setting is text ({what}), but it is empty.", "write a value, or remove the key"
+        return "The value begins or ends with a space.", "remove the space"
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
@@ -246,7 +249,7 @@ class PartialSettings:
     def __getattr__(self, name: str) -> Any:
         if name not in self._model.model_fields:
             member = getattr(self._model, name)
-            return member.fget(self) if isinstance(member, property) else member
+            return member.__get__(self) if isinstance(member, property) else member
         info = self._model.model_fields[name]
         path = f"{self._prefix}{info.alias}"
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section):

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from infra.addresses import BaseRangeError, GkeAddresses, gke_addresses
 from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
-from infra.catalog.machines import GKE_CATALOG
+from infra.catalog.machines import GKE_CATALOG, GkeMachine
 from infra.settings.cloud import (
     ADDRESSES,
     KUBERNETES_LIMITS,
@@ -24,15 +24,17 @@ from infra.settings.cloud import (
 )
 from infra.settings.common import CloudAccess, CloudBudget, CloudNetwork, CloudNodes
 from infra.settings.fields import Cidr, Derived, Flag, FromText, OneOf
-from infra.settings.problems import CONTRACT, Finding, Found, rule
+from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 BUCKETS = "Cloud Storage docs naming-buckets, read 2026-11"
 CLAIMS = "GoogleCloudPlatform/cluster-autoscaler: gke/dynamicresources/network.go, 7d25050, 2026-08-21"
 CONTROL_PLANE = "GKE docs concepts/network-isolation, read 2026-11"
 COMPUTE_CLASS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13"
 FLAVORS = "kubernetes-sigs/kueue 0.19.2: flavors are tried in their order, by quota (pkg/scheduler/flavorassigner)"
-CLAIMS_OF_REQUESTS = "GoogleCloudPlatform/cluster-autoscaler: provisioningrequests/pods, 7d25050, 2026-08-21; "
-CLAIMS_OF_REQUESTS += "kubernetes/autoscaler: simulator/dynamicresources/snapshot, 1073b25"
+CLAIMS_OF_REQUESTS = (
+    "GoogleCloudPlatform/cluster-autoscaler: provisioningrequests/pods, 7d25050, 2026-08-21; "
+    "kubernetes/autoscaler: simulator/dynamicresources/snapshot, 1073b25"
+)
 GCE_NAMES = "Compute Engine docs, resource naming: at most 63 characters; unverified, 2026-11"
 GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 characters; checked 2026-11"
 KUEUE = "kubernetes-sigs/kueue 0.20.1: release notes, #16543; 0.19.2: pkg/workloadslicing, ff69552e, 2026-08-22"
@@ -128,176 +130,194 @@ class GkeSettings(CloudSettings):
     network: GkeNetwork
     budget: GkeBudget
 
+    @property
+    def machine(self) -> GkeMachine:
+        """Catalog row of the nodes' machine type."""
+        return GKE_CATALOG[self.nodes.machine]
+
     @rule("budget.billingAccount", "budget.email", source=CONTRACT)
-    def budget_without_account(self) -> Finding:
+    def budget_without_account(self) -> Findings:
         if (self.budget.billing_account is None) != (self.budget.email is None):
-            says = "A budget of Google Cloud belongs to a billing account and writes to an address; one of them is not "
-            says += "set, so no mail is sent."
-            yield Found(says, "set budget.monthly, budget.email and budget.billingAccount, or none of them")
+            fix = "set budget.monthly, budget.email and budget.billingAccount, or none of them"
+            yield Finding("A budget needs a billing account and an address; without both, no mail is sent.", fix)
 
     @rule("location", source=ROCE)
-    def location_not_a_zone(self) -> Finding:
+    def location_not_a_zone(self) -> Findings:
         return not_a_zone(self.location, r"[a-z]+-[a-z]+\d+-[a-z]", r"[a-z]+-[a-z]+\d+", "-b", "us-central1-b")
 
     @rule("access.dnsEndpoint", "access.publicEndpoint", "access.authorizedNetworks", source=CONTROL_PLANE)
-    def control_plane_out_of_reach(self) -> Finding:
+    def control_plane_out_of_reach(self) -> Findings:
         if not (self.access.dns_endpoint or self.access.public_endpoint or self.access.authorized_networks):
-            says = "Nothing outside the cluster would reach its control plane: pulumi could not create Ray."
-            fix = "set access.authorizedNetworks to the private ranges of your VPN, such as "
-            yield Found(says, f'{fix}["10.1.0.0/16"], or access.dnsEndpoint to true')
+            yield Finding(
+                "Nothing outside the cluster could reach its control plane, so Pulumi could not create Ray.",
+                'set access.authorizedNetworks to the private ranges of your VPN, such as ["10.1.0.0/16"], or '
+                "access.dnsEndpoint to true",
+            )
 
     @rule("access.authorizedNetworks", "access.publicEndpoint", source=CONTROL_PLANE)
-    def authorized_network_public(self) -> Finding:
+    def authorized_network_public(self) -> Findings:
         public = [cidr for cidr in self.access.authorized_networks if not is_private(IPv4Network(cidr))]
         if public and not self.access.public_endpoint:
-            says = f"The private endpoint takes private ranges only: GKE rejects {public[0]}."
-            yield Found(says, "name private ranges, or set access.publicEndpoint to true", PRIVATE_ENDPOINT)
+            fix = "use private ranges, or set access.publicEndpoint to true"
+            message = f"The private endpoint accepts private ranges only: GKE rejects {public[0]}."
+            yield Finding(message, fix, PRIVATE_ENDPOINT)
 
     @rule("nodes.fallback", "nodes.machine", source=TOOLKIT)
-    def fallback_unavailable(self) -> Finding:
+    def fallback_unavailable(self) -> Findings:
         if self.nodes.fallback is not None:
-            yield from not_available(self.nodes.machine, self.nodes.fallback, "nodes.fallback")
+            yield from not_available(self.machine, self.nodes.fallback, "nodes.fallback")
 
     @rule("nodes.reservation", "nodes.capacity", "nodes.fallback", source=TOOLKIT)
-    def reservation_missing_or_unused(self) -> Finding:
+    def reservation_missing_or_unused(self) -> Findings:
         capacity, named = self.nodes.capacity, self.nodes.reservation is not None
-        if named == ("reservation" in (capacity, self.nodes.fallback)):
+        if named == ("reservation" in self.nodes.capacities):
             return
         fix = "remove nodes.reservation, or set nodes.capacity to reservation"
         if not named:
-            says = "Capacity reservation needs a reservation's name; without it the nodes are on demand or never start."
-            yield Found(says, "set nodes.reservation to the reservation's name")
+            fix = "set nodes.reservation to the reservation's name"
+            yield Finding("Capacity reservation needs a name; without it, nodes are on demand or never start.", fix)
         elif capacity.startswith("flex-start"):
-            says = f"{capacity} nodes come from outside every reservation: GKE rejects the node pool unless its "
-            says += "reservation affinity is none, and the reservation would be paid for and idle."
-            yield Found(says, fix, f"{TOOLKIT}; terraform-provider-google #18341")
+            yield Finding(
+                f"{capacity} nodes do not use reservations: GKE rejects the node pool unless its reservation affinity "
+                "is none, and the reservation would cost money and stay idle.",
+                fix,
+                f"{TOOLKIT}; terraform-provider-google #18341",
+            )
         else:
-            yield Found(f"{capacity} nodes do not use a reservation, so this one would be paid for and idle.", fix)
+            yield Finding(f"{capacity} nodes do not use this reservation, which would cost money and stay idle.", fix)
 
     @rule("nodes.reservation", source=TOOLKIT)
-    def reservation_malformed(self) -> Finding:
+    def reservation_malformed(self) -> Findings:
         part, name = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", self.nodes.reservation
         form = rf"(projects/[^/]+/reservations/)?{part}(/reservationBlocks/{part}(/reservationSubBlocks/{part})?)?"
         if name is not None and not re.fullmatch(form, name):
-            says = f"{name} cannot be the name of a reservation; Google Cloud would not find it."
-            yield Found(says, "write a name, or projects/PROJECT/reservations/NAME/reservationBlocks/BLOCK")
+            fix = "write a name, or projects/PROJECT/reservations/NAME/reservationBlocks/BLOCK"
+            yield Finding(f"Google Cloud cannot find {name}, which is not the name of a reservation.", fix)
 
     @rule("nodes.maxRunHours", "nodes.capacity", source=DWS)
-    def run_time_wrong(self) -> Finding:
+    def run_time_wrong(self) -> Findings:
         hours = self.nodes.max_run_hours or 0
         if "flex-start" not in f"{self.nodes.capacity} {self.nodes.fallback}":
             if hours:
-                says = f"{self.nodes.capacity} nodes have no run time; nothing would end them after {hours} hours."
-                yield Found(says, "remove nodes.maxRunHours, or set nodes.capacity to flex-start")
+                fix = "remove nodes.maxRunHours, or set nodes.capacity to flex-start"
+                yield Finding(
+                    f"{self.nodes.capacity} nodes have no run time: nothing ends them after {hours} hours.", fix
+                )
         elif hours > MAX_RUN_HOURS:
-            says = f"A flex-start node ends after {MAX_RUN_HOURS} hours (seven days); GKE rejects {hours}."
             fix = f"set nodes.maxRunHours to {MAX_RUN_HOURS} or less, and let the training resume from checkpoints"
-            yield Found(says, fix)
+            yield Finding(f"A flex-start node ends after {MAX_RUN_HOURS} hours (seven days); GKE rejects {hours}.", fix)
 
     @rule("nodes.compact", "nodes.capacity", "nodes.fallback", source=TOOLKIT)
-    def compact_without_policy(self) -> Finding:
-        if self.nodes.compact and not {self.nodes.capacity, self.nodes.fallback} & set(COMPACT):
-            says = "GKE rejects a placement policy of queued nodes, and the nodes of a reservation are where it is: "
-            says += "nothing would place these nodes closer together."
-            yield Found(says, f"remove nodes.compact, or set nodes.capacity to {' or '.join(COMPACT)}")
+    def compact_without_policy(self) -> Findings:
+        if self.nodes.compact and not set(self.nodes.capacities) & set(COMPACT):
+            yield Finding(
+                "GKE rejects a placement policy for queued nodes, and the reservation decides where its nodes are.",
+                f"remove nodes.compact, or set nodes.capacity to {' or '.join(COMPACT)}",
+            )
 
     @rule("nodes.min", "nodes.capacity", source=TOOLKIT)
-    def flex_start_not_static(self) -> Finding:
-        if self.nodes.capacity == "flex-start" and self.nodes.min > 0:
-            says = "A flex-start pool has no static nodes: they start when pods wait, and end within seven days. "
-            says += f"{self.nodes.min} nodes cannot stay up."
-            yield Found(says, "set nodes.min to 0")
-        elif self.nodes.capacity == "flex-start-queued" and self.nodes.min > 0:
-            says = "Queued nodes exist for one admitted request only; GKE rejects a queued pool with a minimum above 0."
-            yield Found(says, "set nodes.min to 0", QUEUED)
+    def flex_start_not_static(self) -> Findings:
+        least, capacity, fix = self.nodes.min, self.nodes.capacity, "set nodes.min to 0"
+        if capacity == "flex-start" and least > 0:
+            yield Finding(
+                f"Flex-start nodes start when pods wait and end within seven days: {least} cannot stay up.", fix
+            )
+        elif capacity == "flex-start-queued" and least > 0:
+            yield Finding(
+                "Queued nodes exist for one admitted request only: GKE rejects a minimum above 0.", fix, QUEUED
+            )
 
     @rule("nodes.fallback", "nodes.capacity", source=f"{FLAVORS}; {QUEUED}")
-    def fallback_never_tried(self) -> Finding:
+    def fallback_never_tried(self) -> Findings:
         first, second = self.nodes.capacity, self.nodes.fallback
         if second is not None and first == "flex-start-queued":
-            says = f"A queued request waits for one pool; {second} would never be tried."
             fix = "remove nodes.fallback, or set nodes.capacity to flex-start and computeClass to true"
-            yield Found(says, fix, QUEUED)
+            yield Finding(f"A queued request waits for one pool, so {second} is never tried.", fix, QUEUED)
         elif first == second:
-            says = f"Both choices are {second}; when the first has no machine, the second has none either."
-            yield Found(says, "choose another fallback, or remove it", COMPUTE_CLASS)
+            fix = "choose another fallback, or remove it"
+            yield Finding(f"Both choices are {second}: when one has no machine, neither has.", fix, COMPUTE_CLASS)
         elif second == "flex-start-queued" and not self.compute_class and first != "reservation":
-            says = "Kueue tries queued nodes when the first choice's quota is in use. Only the quota of a reservation "
-            says += f"means that its machines exist; that of {first} is free without any, and a job would wait there."
-            yield Found(says, "set nodes.capacity to reservation, or to flex-start-queued and remove nodes.fallback")
+            yield Finding(
+                "Kueue tries queued nodes when the first choice's quota is in use. Only a reservation's quota stands "
+                f"for machines that exist; with {first}, a job would wait although the quota is free.",
+                "set nodes.capacity to reservation, or to flex-start-queued and remove nodes.fallback",
+            )
 
     @rule("nodes.fallback", "computeClass", source=COMPUTE_CLASS)
-    def fallback_without_order(self) -> Finding:
+    def fallback_without_order(self) -> Findings:
         first, second = self.nodes.capacity, self.nodes.fallback
         if second is None or first == "flex-start-queued":
             return
         if second == "flex-start-queued" and self.compute_class:
-            says = "A ComputeClass cannot provision queued nodes: they start for a ProvisioningRequest only."
-            fix = "set nodes.fallback to flex-start or spot, or computeClass to false with a reservation and Kueue"
-            yield Found(says, fix, f"{COMPUTE_CLASS}; {QUEUED}")
+            yield Finding(
+                "A ComputeClass cannot provision queued nodes, which start for a ProvisioningRequest only.",
+                "set nodes.fallback to flex-start or spot, or computeClass to false with a reservation and Kueue",
+                f"{COMPUTE_CLASS}; {QUEUED}",
+            )
         elif second != "flex-start-queued" and not self.compute_class:
-            says = "Without a ComputeClass, nothing orders the capacities, so the second would never be tried."
-            yield Found(says, "set computeClass to true, or remove nodes.fallback")
+            fix = "set computeClass to true, or remove nodes.fallback"
+            yield Finding("Without a ComputeClass the capacities have no order, so the second is never tried.", fix)
 
     @rule("nodes.capacity", "queue", source=QUEUED)
-    def queued_without_kueue(self) -> Finding:
+    def queued_without_kueue(self) -> Findings:
         if self.nodes.capacity == "flex-start-queued" and self.queue != "kueue":
-            says = "Queued nodes start only for a ProvisioningRequest, and only Kueue creates one: pods stay Pending."
-            yield Found(says, "set queue to kueue, or nodes.capacity to flex-start")
+            fix = "set queue to kueue, or nodes.capacity to flex-start"
+            yield Finding("Only Kueue creates the ProvisioningRequest of queued nodes: pods would stay Pending.", fix)
 
     @rule("ray.minWorkers", "ray.maxWorkers", "nodes.capacity", "nodes.fallback", source=KUEUE)
-    def queued_size_not_fixed(self) -> Finding:
-        least, most, queued = self.ray.min_workers, self.ray.max_workers, "flex-start-queued"
+    def queued_size_not_fixed(self) -> Findings:
+        least, most = self.ray.min_workers, self.ray.max_workers
         elastic = self.queue == "kueue" and self.ray.mode == "cluster" and least < most
-        if elastic and queued in (self.nodes.capacity, self.nodes.fallback):
-            says = (
-                "A ProvisioningRequest is for all nodes of a workload at once. Kueue would make one more for each node "
+        if elastic and "flex-start-queued" in self.nodes.capacities:
+            yield Finding(
+                "A ProvisioningRequest is for all nodes of a workload at once. Kueue would create another one for each "
+                "node that Ray's autoscaler adds, and its pods would wait for nodes of the first.",
+                f"set ray.minWorkers to {most} (or remove it), or choose another capacity",
             )
-            says += "that Ray's autoscaler adds, and its pods would wait for nodes of the first."
-            yield Found(says, f"set ray.minWorkers to {most} (or remove it), or choose another capacity")
 
-    @rule("computeClass", "nodes.capacity", source=f"field report on queued provisioning, read 2026-08; {QUEUED}")
-    def queued_with_compute_class(self) -> Finding:
+    @rule("computeClass", "nodes.capacity", source=f"{COMPUTE_CLASS}; {QUEUED}")
+    def queued_with_compute_class(self) -> Findings:
         if self.nodes.capacity == "flex-start-queued" and self.compute_class:
-            says = "A ProvisioningRequest cannot request nodes of a ComputeClass, so it would never be provisioned."
-            yield Found(says, "set computeClass to false, or nodes.capacity to flex-start")
+            fix = "set computeClass to false, or nodes.capacity to flex-start"
+            yield Finding("A ProvisioningRequest cannot request nodes of a ComputeClass, so none would start.", fix)
 
     @rule("nodes.fallback", "queue", source=QUEUED)
-    def queued_fallback_without_kueue(self) -> Finding:
-        after_reservation = self.nodes.capacity == "reservation" and self.nodes.fallback == "flex-start-queued"
+    def queued_fallback_without_kueue(self) -> Findings:
+        after_reservation = self.nodes.capacities == ("reservation", "flex-start-queued")
         if after_reservation and not self.compute_class and self.queue != "kueue":
-            says = "Queued nodes start only for a ProvisioningRequest, which Kueue creates when the reservation is "
-            says += "in use."
-            yield Found(says, "set queue to kueue, or remove nodes.fallback")
+            fix = "set queue to kueue, or remove nodes.fallback"
+            yield Finding("Only Kueue requests queued nodes when the reservation is in use.", fix)
 
     @rule("fabric", "nodes.min", "nodes.capacity", "nodes.fallback", source=CLAIMS)
-    def claims_from_zero_nodes(self) -> Finding:
-        capacity, fallback = self.nodes.capacity, self.nodes.fallback
+    def claims_from_zero_nodes(self) -> Findings:
+        capacity, fallback, stays = self.nodes.capacity, self.nodes.fallback, "begins with 0 nodes and would stay there"
         flex_start = capacity.startswith("flex-start")
         if self.fabric != "dranet" or (self.nodes.min and not fallback and not flex_start):
             return
-        others = "fabric to multi-network" + ("" if "queued" in f"{capacity} {fallback}" else " or managed-dranet")
-        says = "GKE's autoscaler learns the NICs of open-source DRANET from a node that runs. For a pool without nodes "
-        says += "it predicts them only with the label that also starts Google's own driver. "
+        fix = "fabric to multi-network" + ("" if "queued" in f"{capacity} {fallback}" else " or managed-dranet")
         if flex_start:
-            yield Found(f"{says}A {capacity} pool begins with 0 nodes and would stay there.", f"set {others}")
+            pool, fix = f"A {capacity} pool {stays}", f"set {fix}"
         elif fallback:
-            says += "The pool of nodes.fallback begins with 0 nodes and would stay there."
-            yield Found(says, f"remove nodes.fallback, or set {others}")
+            pool, fix = f"The pool of nodes.fallback {stays}", f"remove nodes.fallback, or set {fix}"
         else:
-            yield Found(f"{says}This pool would never get one.", f"set nodes.min to 1, or {others}")
+            pool, fix = "This pool would never get a node", f"set nodes.min to 1, or {fix}"
+        yield Finding(
+            "GKE's autoscaler learns the NICs of open-source DRANET from a running node; a label could replace it, but "
+            f"also starts Google's own driver. {pool}.",
+            fix,
+        )
 
     @rule("fabric", "nodes.capacity", "nodes.fallback", source=CLAIMS_OF_REQUESTS)
-    def claims_of_queued_nodes(self) -> Finding:
-        if self.fabric == "managed-dranet" and "queued" in f"{self.nodes.capacity} {self.nodes.fallback}":
-            says = (
-                "A ResourceClaim exists only after its pod does, and the pods of a ProvisioningRequest do not exist: "
+    def claims_of_queued_nodes(self) -> Findings:
+        if self.fabric == "managed-dranet" and "flex-start-queued" in self.nodes.capacities:
+            yield Finding(
+                "The pods of a ProvisioningRequest do not exist, nor do their ResourceClaims: the autoscaler could not "
+                "resolve the claims of NICs, and the request would fail.",
+                "set fabric to multi-network, or choose another capacity than flex-start-queued",
             )
-            says += "the autoscaler could not resolve their claims of NICs, and the request would fail."
-            yield Found(says, "set fabric to multi-network, or choose another capacity than flex-start-queued")
 
     @rule("storage.bucket", source=BUCKETS)
-    def bucket_malformed(self) -> Finding:
+    def bucket_malformed(self) -> Findings:
         name = self.storage.bucket or "bucket"
         # A name with dots may be longer, as long as no part of it is.
         accepted = re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", name) and "google" not in name
@@ -306,16 +326,16 @@ class GkeSettings(CloudSettings):
         return not_a_bucket(name, bool(accepted), words)
 
     @rule("network.baseRange", "nodes.max", source=ADDRESSES)
-    def base_range_too_small(self) -> Finding:
+    def base_range_too_small(self) -> Findings:
         try:
             addresses(self)
         except BaseRangeError as error:
-            yield Found(error.says, error.fix)
+            yield Finding(error.message, error.fix)
 
 
 def addresses(settings: GkeSettings) -> GkeAddresses:
     """Return the address plan of a stack, for the networks and nodes that it makes. Raises `BaseRangeError`."""
-    nics = 0 if settings.fabric == "managed-dranet" else GKE_CATALOG[settings.nodes.machine].nics
+    nics = 0 if settings.fabric == "managed-dranet" else settings.machine.nics
     # A ComputeClass divides one maximum among its pools; of Kueue's two flavors, each has a quota of its own.
     pools = 2 if settings.nodes.fallback is not None and not settings.compute_class else 1
     return gke_addresses(IPv4Network(settings.network.base_range), pools * settings.nodes.max, nics)

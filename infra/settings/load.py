@@ -23,7 +23,7 @@ from infra.settings.eks import EksSettings, region_problems
 from infra.settings.fields import PartialSettings, Setting, nearest, rules_of, settings_of
 from infra.settings.gke import GkeSettings
 from infra.settings.local import LocalSettings
-from infra.settings.problems import CONTRACT, HIDDEN, NOT_SET, Found, Problem, Rule, SettingsError, shown
+from infra.settings.problems import CONTRACT, HIDDEN, NOT_SET, Finding, Problem, Rule, SettingsError, shown
 from infra.settings.stack_file import read_config
 
 NAMESPACE = "rdma-ray"
@@ -53,7 +53,7 @@ SECRETS = {path for path, known in SETTINGS.items() if any(setting.secret for se
 OFF = ("false", "none", "[]")
 """Values, as `shown` writes them, with which a setting may be repeated on a target that does not have it."""
 
-ENCRYPTED = Found(
+ENCRYPTED = Finding(
     "This value is encrypted, and only Pulumi can read it.",
     "encrypt nothing but ray.token, or let `pulumi preview` do the check",
 )
@@ -88,7 +88,7 @@ def parse(
         draft.check(stack)
     elif "target" not in draft.unreadable:
         fix = f"set rdma-ray:target to one of {', '.join(MODELS)}"
-        draft.reject("target", NOT_SET, Found("Without a target, it is not known where the cluster runs.", fix))
+        draft.reject("target", NOT_SET, Finding("No target says where the cluster runs.", fix))
     if draft.problems:
         raise SettingsError(draft.problems, origin=origin)
     return MODELS[draft.target].model_validate(draft.settings(), from_attributes=True)
@@ -140,7 +140,7 @@ def warnings(settings: Settings) -> list[Problem]:
             attributes = [".".join(map(to_snake, path.split("."))) for path in rule.settings]
             values = tuple(shown(attrgetter(path)(settings)) for path in attributes)
             says, fix, source = finding
-            found.append(Problem(settings=rule.settings, values=values, says=says, fix=fix, source=source))
+            found.append(Problem(settings=rule.settings, values=values, message=says, fix=fix, source=source))
     return found
 
 
@@ -192,24 +192,26 @@ class _Draft:
                 continue
             names = SECTIONS[key]
             self.unreadable.update(f"{key}.{name}" for name in names)
-            says = f"This key is an object with the settings {', '.join(names)}."
             fix = f"write them under {key}:, or set them one at a time with --path, such as {key}.{names[0]}"
+            finding = Finding(f"This key is an object with the settings {', '.join(names)}.", fix)
             if isinstance(value, SecretStr):
                 self.reject(key, HIDDEN, ENCRYPTED)
             else:
-                self.reject(key, f"({type(value).__name__})", Found(says, fix))
+                self.reject(key, f"({type(value).__name__})", finding)
 
-    def reject(self, path: str, text: str, found: Found, *others: str) -> None:
+    def reject(self, path: str, text: str, found: Finding, *others: str) -> None:
         """Add a problem with one setting, which counts as unreadable, and with others."""
         self.unreadable.add(path)
         self.texts[path] = text
         self.report(found, path, *others)
 
-    def report(self, found: Found, *settings: str) -> None:
+    def report(self, found: Finding, *settings: str) -> None:
         """Add a problem with settings, of which the first is the one to change."""
         values = tuple(self.texts.get(path, NOT_SET) for path in settings)
         source = found.source or CONTRACT
-        self.problems.append(Problem(settings=settings, values=values, says=found.says, fix=found.fix, source=source))
+        self.problems.append(
+            Problem(settings=settings, values=values, message=found.message, fix=found.fix, source=source)
+        )
 
     def read(self, path: str, value: Any) -> None:
         """Read one value, or add the problem with it."""
@@ -223,34 +225,34 @@ class _Draft:
         if isinstance(value, SecretStr) and not setting.secret:
             self.reject(path, HIDDEN, ENCRYPTED)
         elif self.target and self.target not in known:
-            if isinstance(read, Found) or shown(read) not in OFF:
+            if isinstance(read, Finding) or shown(read) not in OFF:
                 self.reject(path, HIDDEN if hidden else shown(value), self.misplaced(path, list(known)), "target")
-        elif not isinstance(read, Found):
+        elif not isinstance(read, Finding):
             self.values[path] = read
             self.texts[path] = HIDDEN if hidden else shown(read)
         elif hidden and not setting.secret:
-            self.reject(path, HIDDEN, Found("The encrypted value is not accepted here.", "set it in clear text"))
-        elif not (fitting := [target for target, other in known.items() if not isinstance(other.read(value), Found)]):
+            self.reject(
+                path, HIDDEN, Finding("The encrypted value is not valid here.", "set it in clear text, to see why")
+            )
+        elif not (fitting := [target for target, other in known.items() if not isinstance(other.read(value), Finding)]):
             self.reject(path, HIDDEN if hidden else _written(value), read)
         elif self.target:
-            says = f"{self.target} has no {setting.info.title} {value} and would reject it; it is one of "
-            says += f"{' and '.join(fitting)}."
+            message = f"{self.target} has no {setting.info.title} {value}; it belongs to {' and '.join(fitting)}."
             fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(fitting)}"
-            self.reject(path, shown(value), Found(says, fix), "target")
+            self.reject(path, shown(value), Finding(message, fix), "target")
         encrypted = isinstance(value, SecretStr) or self.secret_keys & {path, path.partition(".")[0]}
-        if setting.secret and not encrypted and not isinstance(read, Found):
-            says = "This secret is in clear text: it would stay readable in the stack file and in its history."
+        if setting.secret and not encrypted and not isinstance(read, Finding):
             fix = f"store it encrypted, and choose a new one: pulumi config set --secret --path 'rdma-ray:{path}' VALUE"
-            self.reject(path, HIDDEN, Found(says, fix))
+            self.reject(path, HIDDEN, Finding("The stack file and its history show this secret in clear text.", fix))
 
-    def misplaced(self, path: str, targets: list[str]) -> Found:
+    def misplaced(self, path: str, targets: list[str]) -> Finding:
         """Return the finding for a setting that the target does not have."""
         instead = local.INSTEAD.get(path) if self.target == "local" else None
         if instead:
-            says = f"On {self.target} this is always {instead}, so nothing would read it."
-            return Found(says, f"remove it and set {instead}")
-        says = f"This is a setting of {' and '.join(targets)}; on {self.target} nothing would read it."
-        return Found(says, f"remove {path}, or set target to {' or '.join(targets)}")
+            fix = f"remove it and set {instead}"
+            return Finding(f"On {self.target} this is always {instead}, so nothing would read it.", fix)
+        fix = f"remove {path}, or set target to {' or '.join(targets)}"
+        return Finding(f"This is a setting of {' and '.join(targets)}; on {self.target} nothing would read it.", fix)
 
     def unknown(self, path: str, value: Any) -> None:
         """Add the problem of a key that is not a setting, with the setting that was probably meant."""
@@ -268,8 +270,8 @@ class _Draft:
             fix = f"remove it; the names here are {', '.join(here)}"
         # The value may be a token: it stays hidden if it is encrypted or its key looks like that of a secret.
         hidden = SECRETS & {*meant} or isinstance(value, SecretStr | Mapping) or self.hidden(path)
-        says = f"{section or 'A stack file'} has no setting of this name, so nothing would read it."
-        self.reject(path, f"{HIDDEN if hidden else _written(value)} (unknown key)", Found(says, fix))
+        text = f"{HIDDEN if hidden else _written(value)} (unknown key)"
+        self.reject(path, text, Finding(f"{section or 'A stack file'} has no setting of this name.", fix))
         # The setting that was meant is not missing, and rules about it would only confuse.
         self.unreadable.update(meant)
 
@@ -288,8 +290,8 @@ class _Draft:
         missing = {path: setting for path, setting in CONTRACTS[self.target].items() if path not in given}
         for path, setting in missing.items():
             if setting.required:
-                says = f"{setting.info.description} {self.target} has no default for it."
-                self.reject(path, NOT_SET, Found(says, f"set rdma-ray:{path}"))
+                message = f"{setting.info.description} {self.target} has no default for it."
+                self.reject(path, NOT_SET, Finding(message, f"set rdma-ray:{path}"))
             elif setting.derived is None:
                 self.default(path, setting.info.default)
         for path, setting in (*missing.items(), *missing.items()):  # Twice: one may follow another declared later.

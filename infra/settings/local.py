@@ -8,7 +8,7 @@ from pydantic import Field
 
 from infra.catalog.pins import RAY
 from infra.settings.fields import Flag, Number, RayRelease, Section, Token
-from infra.settings.problems import Finding, Found, rule
+from infra.settings.problems import Finding, Findings, rule
 
 LOCAL_CPUS = 1024
 INSTEAD = dict.fromkeys(("nodes.min", "nodes.max", "ray.minWorkers", "ray.maxWorkers"), "nodes.count")
@@ -52,9 +52,10 @@ class LocalSettings(Section):
     protect: Flag = False
 
     @rule("nodes.count", "nodes.cpus", source="rdma-ray, this project's choice, 2026-11")
-    def too_many_cpus(self) -> Finding:
+    def too_many_cpus(self) -> Findings:
         count, cpus = self.nodes.count, self.nodes.cpus
         if count * cpus > LOCAL_CPUS:
-            says = f"{count} nodes with {cpus} logical CPUs each let Ray start {count * cpus} worker processes on this "
-            says += "one machine."
-            yield Found(says, f"keep the product at {LOCAL_CPUS} or less; local clusters are for trials")
+            fix = f"keep the product at {LOCAL_CPUS} or less; local clusters are for trials"
+            yield Finding(
+                f"{count} nodes with {cpus} CPUs each start {count * cpus} worker processes on this machine.", fix
+            )

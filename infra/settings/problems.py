@@ -30,7 +30,7 @@ class Problem:
     """
 
     settings: tuple[str, ...]
-    says: str
+    message: str
     fix: str
     source: str
     values: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Problem:
         values = self.values or ("",) * len(self.settings)
         named = [(shown(path), value[:LONGEST]) for path, value in zip(self.settings, values, strict=True)]
         lines = [f"{path}: {value}" if value else path for path, value in named]
-        for label, text in (("", self.says), ("Fix: ", self.fix), ("Source: ", self.source)):
+        for label, text in (("", self.message), ("Fix: ", self.fix), ("Source: ", self.source)):
             text, indent = printable(text[:LONGEST]), " " * len(label)
             lines += textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=indent, break_long_words=False)
         return "\n".join(lines)
@@ -50,10 +50,9 @@ def empty_passphrase(stack: str) -> Problem:
     return Problem(
         settings=("PULUMI_CONFIG_PASSPHRASE",),
         values=("(empty)",),
-        says="The state of a cloud stack contains the token of its Ray, which accepts code from whoever has it. With an"
-        " empty passphrase, everyone who reads the state or a copy of it has the token.",
+        message="With an empty passphrase, whoever reads the state of a cloud stack has Ray's token and can run code.",
         fix="set PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE to a file with the passphrase, and keep it:"
-        " without it the stack can be neither changed nor destroyed. If the stack exists and has an empty passphrase,"
+        " without it nobody can change or destroy the stack. If the stack exists and has an empty passphrase,"
         f" first run: PULUMI_CONFIG_PASSPHRASE= bin/pulumi stack change-secrets-provider passphrase --stack {stack}",
         source="pulumi/pulumi v3.259.0: pkg/secrets/passphrase/manager.go; docs/stack-files.md",
     )
@@ -76,15 +75,15 @@ class SettingsError(ValueError):
         return "\n\n".join(blocks)
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     """A rule's finding: the reason, the fix, and the source where it differs from the rule's."""
 
-    says: str
+    message: str
     fix: str
     source: str = ""
 
 
-Finding = Iterator[Found]
+Findings = Iterator[Finding]
 
 
 class InvalidSettingError(Exception):
@@ -100,10 +99,10 @@ class Rule:
 
     settings: tuple[str, ...]
     source: str
-    find: Callable[[Any], Finding]
+    find: Callable[[Any], Findings]
     warning: bool = False
 
-    def finding(self, settings: Any) -> Found | None:
+    def finding(self, settings: Any) -> Finding | None:
         """Return what the rule finds in these settings, with its source; None if a setting that it reads is invalid."""
         try:
             found = next(self.find(settings), None)
@@ -112,7 +111,7 @@ class Rule:
         return found and found._replace(source=found.source or self.source)
 
 
-def rule(*settings: str, source: str, warning: bool = False) -> Callable[[Callable[[Any], Finding]], Rule]:
+def rule(*settings: str, source: str, warning: bool = False) -> Callable[[Callable[[Any], Findings]], Rule]:
     """Make a model's method a rule about `settings`, the first of which is the one to change."""
     return lambda find: Rule(settings, source, find, warning)
 

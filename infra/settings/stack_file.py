@@ -33,10 +33,12 @@ def read_config(path: Path) -> Mapping[str, Any]:
             raise _unusable(path, f"{error.problem}{where}.", error.note or "") from None
         raise _unusable(path, f"This is not YAML{where}.", "check quotes, colons and indentation there") from None
     except yaml.reader.ReaderError as error:
-        says = f"The character {error.character:#x} in line {text.count(chr(10), 0, error.position) + 1} is not text."
-        raise _unusable(path, says, "remove it") from None
+        line = text.count("\n", 0, error.position) + 1
+        raise _unusable(path, f"The character {error.character:#x} in line {line} is not text.", "remove it") from None
     except (ValueError, OverflowError):  # an escape such as "\U00110000"
-        raise _unusable(path, "This is not YAML: an escape is no character.", "check the backslashes") from None
+        raise _unusable(
+            path, "This is not YAML: an escape sequence is not a character.", "check the backslashes"
+        ) from None
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
         raise _unusable(path, "There is no map `config:` in this file.", "begin it with `config:`")
@@ -52,27 +54,27 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise _unusable(path, f"This file cannot be read: {error.strerror}.", f"check {path}") from None
     if not regular:
-        raise _unusable(path, "This is not a regular file.", "name a file of YAML text")
+        raise _unusable(path, "This is not a regular file.", "choose a file with YAML text")
     if len(data) > LARGEST:
-        says = f"This file has more than {LARGEST // 1024} KiB, and the engine cannot pass more to the program."
-        raise _unusable(path, says, "move what is no configuration elsewhere")
+        message = f"This file has more than {LARGEST // 1024} KiB, which is more than the engine can pass on."
+        raise _unusable(path, message, "remove what is not configuration")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        says = f"This file is not UTF-8 text: the byte {data[error.start]:#x} in line {line}."
-        raise _unusable(path, says, "save it as UTF-8") from None
+        message = f"This file is not UTF-8 text: the byte {data[error.start]:#x} in line {line}."
+        raise _unusable(path, message, "save it as UTF-8") from None
 
 
-def _unusable(path: Path, says: str, fix: str) -> SettingsError:
-    return SettingsError([Problem(settings=("config",), says=says, fix=fix, source=SOURCE)], origin=path.name)
+def _unusable(path: Path, message: str, fix: str) -> SettingsError:
+    return SettingsError([Problem(settings=("config",), message=message, fix=fix, source=SOURCE)], origin=path.name)
 
 
 class _RefusedError(yaml.MarkedYAMLError):
     """Valid YAML that no stack file needs. The problem is its first sentence, the note is the fix."""
 
-    def __init__(self, mark: yaml.Mark, says: str, fix: str) -> None:
-        super().__init__(problem=says, problem_mark=mark, note=fix)
+    def __init__(self, mark: yaml.Mark, message: str, fix: str) -> None:
+        super().__init__(problem=message, problem_mark=mark, note=fix)
 
 
 class _Loader(yaml.SafeLoader):
@@ -83,8 +85,8 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise _RefusedError(mark, "There is an alias (*) of another value", "write the value out")
         if self.depth == DEEPEST or self.values == MOST_VALUES:
-            says = f"There are more than {DEEPEST} levels or more than {MOST_VALUES} values"
-            raise _RefusedError(mark, says, "remove what is no configuration")
+            message = f"There are more than {DEEPEST} levels or more than {MOST_VALUES} values"
+            raise _RefusedError(mark, message, "remove what is not configuration")
         self.depth += 1
         self.values += 1
         node = super().compose_node(parent, index)
@@ -98,8 +100,8 @@ class _Loader(yaml.SafeLoader):
             value = super().construct_object(node, deep)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # 2024-13-45, !!bool 7
             kind = node.tag.rpartition(":")[2]
-            says = f"YAML reads this value as {kind}, and it is none"  # not the value: it may be a token
-            raise _RefusedError(node.start_mark, says, "put it in quotes, or correct it") from None
+            message = f"YAML reads this value as {kind}, but it is not valid"  # without the value, which may be a token
+            raise _RefusedError(node.start_mark, message, "put it in quotes, or correct it") from None
         if isinstance(value, str) and (found := UNPRINTABLE.search(value)):
             raise _RefusedError(node.start_mark, f"A text has the character {found[0]!a}", "remove it")
         return value
@@ -108,7 +110,7 @@ class _Loader(yaml.SafeLoader):
         seen: set[tuple[str, str]] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if (key.tag, key.value) in seen:
-                says = f"The key {shown(key.value)} is in the same map twice"
-                raise _RefusedError(key.start_mark, says, "keep one of them")
+                message = f"The key {shown(key.value)} is in the same map twice"
+                raise _RefusedError(key.start_mark, message, "remove one of them")
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)

@@ -168,7 +168,7 @@ def messages_page() -> str:
 
 
 def _message(problem: Problem) -> tuple[str, str, str]:
-    return ", ".join(f"`{path}`" for path in problem.settings), problem.says, problem.fix
+    return ", ".join(f"`{path}`" for path in problem.settings), problem.message, problem.fix
 
 
 def _rows(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

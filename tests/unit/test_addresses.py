@@ -91,7 +91,7 @@ def test_too_small_names_the_smallest_that_works(cloud: str, base: IPv4Network, 
         rejected = error
     else:
         assume(False)
-    assert str(base) in rejected.says or "A VPC has at most" in rejected.says
+    assert str(base) in rejected.message or "A VPC has at most" in rejected.message
     better = suggested(rejected)
     if better is None:
         assert cloud == "eks"

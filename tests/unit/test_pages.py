@@ -9,7 +9,7 @@ import pytest
 
 from infra.settings import parse, warnings
 from infra.settings.load import RULES, SETTINGS, WARNINGS
-from infra.settings.problems import Found
+from infra.settings.problems import Finding
 from tests.unit import pages
 from tests.unit.settings.cases import CASES
 from tests.unit.stacks import GKE, changed, problems_of
@@ -30,7 +30,7 @@ def test_every_setting_has_one_row_of_six_cells() -> None:
 def test_example_is_accepted(path: str) -> None:
     text = pages.example(path)
     value = json.loads(text) if text.startswith("[") else text
-    assert any(not isinstance(setting.read(value), Found) for setting in SETTINGS[path].values())
+    assert any(not isinstance(setting.read(value), Finding) for setting in SETTINGS[path].values())
 
 
 def test_every_rule_has_a_message() -> None:

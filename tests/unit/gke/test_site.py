@@ -50,7 +50,7 @@ def test_accepted_stack_names_give_valid_names(stack: str) -> None:
 @pytest.mark.parametrize("stack", ["a" * 41, "A", "9a", "a-", "a.b", "a_b", "ä"])
 def test_other_stack_names_are_rejected_with_a_reason(stack: str) -> None:
     (problem,) = problems_of(GKE, stack=stack)
-    assert stack in problem.says
+    assert stack in problem.message
     assert problem.fix
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from infra.catalog.aws import TOPOLOGY as EKS_TOPOLOGY
 from infra.catalog.gcp import TOPOLOGY as GKE_TOPOLOGY
-from infra.catalog.machines import CATALOG, EKS_CATALOG, GKE_CATALOG
+from infra.catalog.machines import CATALOG
 from infra.catalog.names import LOCAL_QUEUE
 from infra.eks import pod as on_eks
 from infra.gke import pod as on_gke
@@ -28,7 +28,7 @@ from infra.kubernetes.queue_objects import (
     worker_resources,
 )
 from infra.settings import GkeSettings, LocalSettings, parse
-from tests.unit.stacks import EKS, GKE, changed, gke
+from tests.unit.stacks import EKS, GKE, changed
 
 RESERVED = {"nodes.capacity": "reservation", "nodes.reservation": "ours"}
 QUEUED = {"nodes.capacity": "flex-start-queued"}
@@ -49,8 +49,8 @@ def args_of(stack: dict[str, Any]) -> QueueArgs:
     settings = parse(changed(stack, {"queue": "kueue"}))
     assert not isinstance(settings, LocalSettings)
     if isinstance(settings, GkeSettings):
-        return on_gke.queue_args(settings, GKE_CATALOG[settings.nodes.machine])
-    return on_eks.queue_args(settings, EKS_CATALOG[settings.nodes.machine])
+        return on_gke.queue_args(settings, on_gke.gpu_pod(settings, settings.machine))
+    return on_eks.queue_args(settings, on_eks.gpu_pod(settings, settings.machine))
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -153,8 +153,7 @@ def test_requests_of_workers_are_in_canonical_form(machine: str) -> None:
 
 def test_run_time_of_nodes_is_passed_on_with_queued_provisioning() -> None:
     def max_run_s(changes: dict[str, Any]) -> int | None:
-        settings = gke({"queue": "kueue", **changes})
-        return on_gke.queue_args(settings, GKE_CATALOG[settings.nodes.machine]).max_run_s
+        return args_of(changed(GKE, changes)).max_run_s
 
     assert max_run_s(QUEUED) == 168 * 3600
     assert max_run_s({**QUEUED, "nodes.maxRunHours": 5}) == 18_000

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import EKS_CATALOG
-from infra.eks.pod import queue_args
+from infra.eks.pod import gpu_pod, queue_args
 from infra.eks.workload import ray_args as on_eks
 from infra.gke.workload import ray_args as on_gke
 from infra.kubernetes.indexed_job import job_spec
@@ -143,7 +142,7 @@ def test_other_workloads_are_not_elastic(changes: dict[str, Any]) -> None:
 )
 def test_topology_ends_with_the_closest_layer_of_the_machine(machine: str, layer: int) -> None:
     settings = eks({"queue": "kueue", "nodes.machine": machine, "nodes.min": 2, "nodes.max": 2})
-    args = queue_args(settings, EKS_CATALOG[machine])
+    args = queue_args(settings, gpu_pod(settings, settings.machine))
     layers = [f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, layer + 1)]
     assert args.topology == (*layers, "kubernetes.io/hostname")
     assert args.pod.annotations == {"kueue.x-k8s.io/podset-preferred-topology": layers[-1]}

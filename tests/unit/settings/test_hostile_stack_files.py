@@ -31,15 +31,18 @@ KNOWN = {
     "alias bomb": (BOMB + b"  rdma-ray:location: *a29\n", "alias"),
     "date": (
         f"{LOCAL}  rdma-ray:nodes: {{blockEnds: 2024-13-45}}".encode(),
-        "as timestamp, and it is none at line 3, column 31",
+        "as timestamp, but it is not valid at line 3, column 31",
     ),
-    "5,000 digits": (f"{LOCAL}  rdma-ray:nodes: {{min: {'9' * 5000}}}".encode(), "as int, and it is none at line 3"),
+    "5,000 digits": (
+        f"{LOCAL}  rdma-ray:nodes: {{min: {'9' * 5000}}}".encode(),
+        "as int, but it is not valid at line 3",
+    ),
     "5,000 hexadecimal digits": (
         f"{LOCAL}  rdma-ray:nodes: {{min: 0x{'f' * 5000}}}".encode(),
-        "as int, and it is none at line 3",
+        "as int, but it is not valid at line 3",
     ),
-    "no boolean": (f"{LOCAL}  rdma-ray:protect: !!bool 7".encode(), "as bool, and it is none at line 3"),
-    "no character": (b'config: "\\U00110000"', "an escape is no character"),
+    "no boolean": (f"{LOCAL}  rdma-ray:protect: !!bool 7".encode(), "as bool, but it is not valid at line 3"),
+    "no character": (b'config: "\\U00110000"', "an escape sequence is not a character"),
     "lone surrogate": (f'{LOCAL}  rdma-ray:location: "\\ud800"'.encode(), "the character '\\ud800' at line 3"),
     "escape sequence": (f'{LOCAL}  rdma-ray:location: "\\e[31m"'.encode(), "the character '\\x1b' at line 3"),
     "key given twice": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY
 from infra.settings import CloudSettings, eks, from_stack_file, gke, parse, warnings
 from infra.settings.cloud import NameLimit
+from infra.settings.fields import PartialSettings
 from infra.settings.load import RULES
-from infra.settings.problems import shown
+from infra.settings.problems import Finding, Findings, InvalidSettingError, Rule, rule, shown
 from tests.unit.settings.cases import CASES, Case
 from tests.unit.stacks import EKS, GKE, LOCAL, changed, problems_of
 
@@ -35,12 +37,37 @@ def test_one_rule_reports(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     (problem,) = problems_of(changed(case.stack, case.bad))
     assert problem.settings[0] == case.about
     assert case.rule is None or problem.settings == case.rule.settings
-    assert problem.says.endswith(".")
+    assert problem.message.endswith(".")
     assert problem.source
     assert len(problem.values) == len(problem.settings)
     target = case.stack["target"]
     monkeypatch.setitem(RULES, target, [rule for rule in RULES[target] if rule is not case.rule])
     assert (problems_of(changed(case.stack, case.bad)) == ()) is (case.rule is not None)
+
+
+def test_rule_that_reads_an_invalid_setting_is_skipped_and_others_report() -> None:
+    """nodes.max is not a number: the rule about nodes.min and nodes.max is silent, that about the image is not."""
+    wrong = {"nodes.max": "many", "nodes.min": 9, "nodes.capacity": "spot", "ray.image": f"example/ray:{RAY}-gpu"}
+    assert [problem.settings for problem in problems_of(changed(GKE, wrong))] == [("nodes.max",), ("ray.image",)]
+
+
+def test_typo_in_a_rule_surfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def misspelt(settings: CloudSettings) -> Findings:
+        yield Finding(str(settings.nodes.maxx), "")  # type: ignore[attr-defined]
+
+    broken: Rule = rule("nodes.max", source="none")(misspelt)
+    monkeypatch.setitem(RULES, "gke", [broken])
+    for stack in (GKE, changed(GKE, {"nodes.max": "many"})):
+        with pytest.raises(AttributeError, match="maxx"):
+            problems_of(stack)
+
+
+def test_partial_settings_know_valid_settings_and_properties() -> None:
+    settings = PartialSettings(gke.GkeSettings, {"nodes.machine": "a4-highgpu-8g", "nodes.capacity": "spot"})
+    assert (settings.nodes.capacity, settings.machine.gpu) == ("spot", "B200")
+    for path in ("nodes.capacities", "location"):
+        with pytest.raises(InvalidSettingError, match=r"nodes\.fallback|location"):
+            attrgetter(path)(settings)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +88,7 @@ def test_image_without_torch_is_a_warning(stack: dict[str, Any], image: str, lac
     assert bool(found) is (lacking is not None)
     for warning in found:
         assert (warning.settings, warning.values) == (("ray.image",), (shown(image),))
-        assert f"neither torch nor {lacking}" in warning.says or f"and {lacking}" in warning.says
+        assert f"neither torch nor {lacking}" in warning.message or f"and {lacking}" in warning.message
         assert "rdma-ray image build --push" in warning.fix
 
 
@@ -160,7 +187,7 @@ def test_stack_name_limits(stack: dict[str, Any], limits: tuple[NameLimit, ...])
     (problem,) = problems_of(stack, stack="a" * (longest + 1))
     assert str(longest) in problem.fix
     (problem,) = problems_of(stack, stack="My_stack")
-    assert "My_stack" in problem.says
+    assert "My_stack" in problem.message
     assert problems_of(LOCAL, stack="My_stack") == ()
 
 

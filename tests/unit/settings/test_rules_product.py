@@ -148,4 +148,4 @@ def assert_useful(problem: Problem) -> None:
     """A problem names settings that exist with their values, and gives a reason, a fix and a source."""
     assert problem.settings
     assert len(problem.values) == len(problem.settings) == len(set(problem.settings))
-    assert all((problem.says, problem.fix, problem.source))
+    assert all((problem.message, problem.fix, problem.source))

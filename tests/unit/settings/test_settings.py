@@ -120,7 +120,7 @@ def test_any_file_gives_settings_or_complete_problems(stack: dict[str, Any], cha
     for problem in problems_of(raw):
         assert problem.settings
         assert len(problem.values) == len(problem.settings)
-        assert all((problem.says, problem.fix, problem.source))
+        assert all((problem.message, problem.fix, problem.source))
 
 
 def test_key_that_is_not_text() -> None:
