@@ -46,8 +46,8 @@ NODE_ROLES = (
     "roles/serviceusage.serviceUsageConsumer",
 )
 """Minimum roles of a node: write logs, metrics and autoscaling signals, pull images from the project's registries (GKE
-docs service-accounts; unverified, 2026-11), and stream them: without the last one, pods fail
-on nodes with their own account (GKE docs image-streaming; terraform-google-kubernetes-engine #2251, #2262; 2026-11)."""
+docs service-accounts; unverified, 2026-11), and stream them: without the last one, pods fail on nodes with their own
+account (GKE docs image-streaming; terraform-google-kubernetes-engine #2251, #2262; 2026-11)."""
 
 NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """Legacy limit of a node, left open: the roles of its service account limit it (GKE docs access-scopes)."""

@@ -118,9 +118,9 @@ EKS = "1.35"
 (aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03). Standard support lasts longer than that of 1.34."""
 
 EKS_NODE_IMAGE = f"{EKS}.8-20260930"
-"""Release of the EKS images, on GPU and CPU nodes alike; a release has one number for all variants. A public study
-created a GPU node group with it on 2026-10-06, and two other public stacks pin it (read 2026-11-26). The study's nodes
-of the release before, 20260923, have driver 595.91.07 for CUDA 13.2. To find the newest: aws ssm get-parameter --name
+"""Release of the EKS images, on GPU and CPU nodes alike; a release has one number for all variants. Public repositories
+pin it, one with the log of a GPU node group of 2026-10-06 (GitHub code search for this text, 2026-11-26). Nodes of the
+release before, 20260923, have driver 595.91.07 for CUDA 13.2. To find the newest: aws ssm get-parameter --name
 /aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/nvidia/recommended/release_version"""
 
 EKS_ADDONS: Mapping[str, str | None] = {
@@ -128,14 +128,14 @@ EKS_ADDONS: Mapping[str, str | None] = {
     "kube-proxy": f"v{EKS}.3-eksbuild.17",
     "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
     "coredns": "v1.13.2-eksbuild.11",
-    # Pinned for 1.35 in other public stacks of 2026-08.
+    # Pinned for 1.35 in public repositories (GitHub code search, 2026-08).
     "eks-node-monitoring-agent": "v1.6.4-eksbuild.1",
     # No source names a build for 1.35, and EKS rejects a wrong one. With None, EKS installs its default for the
     # cluster's Kubernetes and keeps it.
     "aws-fsx-csi-driver": None,
 }
-"""EKS' defaults for Kubernetes 1.35 on 2026-08-04 (a public stack that pinned what `aws eks describe-addon-versions`
-marked as default; defaults rather than the newest, so that a pin never upgrades a cluster). vpc-cni supports efa-only
+"""EKS' defaults for Kubernetes 1.35 on 2026-08-04, by `aws eks describe-addon-versions` (GitHub code search for these
+texts, 2026-11; defaults rather than the newest, so that a pin never upgrades a cluster). vpc-cni supports efa-only
 interfaces from 1.18.5 (vpc-cni releases, read 2026-11). Node images and add-ons are pinned because AWS' recommended
 release changes from day to day: reading it would show a change in every preview, and replace nodes under jobs."""
 
@@ -146,8 +146,8 @@ CLUSTER_AUTOSCALER = Chart(
     "registry.k8s.io/autoscaling/cluster-autoscaler",
     "v1.35.0@sha256:2fc9433dd3b47baef0e68d6b1110b770a3c93db10c7bead4c5bc6cb21c72b875",
 )
-"""Chart; installs cluster-autoscaler 1.35.0, built for Kubernetes 1.35 (a public survey of the chart, read 2026-11).
-The digest is that of two independent public stacks, one with the log of a run (read 2026-11)."""
+"""Chart; installs cluster-autoscaler 1.35.0, built for Kubernetes 1.35 (kubernetes/autoscaler: release
+cluster-autoscaler-chart-9.59.0). Two public repositories run this digest (GitHub code search for it, 2026-11)."""
 
 NVIDIA_PLUGIN = Chart(
     "nvidia-device-plugin",
@@ -155,8 +155,7 @@ NVIDIA_PLUGIN = Chart(
     "https://nvidia.github.io/k8s-device-plugin",
     "nvcr.io/nvidia/k8s-device-plugin",
 )
-"""NVIDIA/k8s-device-plugin #2057, 2026-09-22; gpu-operator v26.7.1 runs it (a public list of its images, read
-2026-11-26)."""
+"""NVIDIA/k8s-device-plugin #2057, 2026-09-22; an image of gpu-operator v26.7.1 (GitHub code search, 2026-11-26)."""
 
 _EKS_CHARTS = "https://aws.github.io/eks-charts"
 _EKS_IMAGES = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks"

@@ -11,7 +11,8 @@ from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
 from infra.kubernetes.pods import elastic, node_wait_s
-from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION, Flavor, QueueArgs
+from infra.kubernetes.queue_args import Flavor, QueueArgs
+from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import EksSettings
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"

@@ -24,14 +24,8 @@ from infra.catalog.names import rdma_network
 from infra.catalog.pins import DEVICE_API
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
 from infra.kubernetes.pods import NOTICE_S, elastic
-from infra.kubernetes.queue_objects import (
-    GPU_FLAVOR,
-    QUEUED_FLAVOR,
-    RESERVED_FLAVOR,
-    TOPOLOGY_ANNOTATION,
-    Flavor,
-    QueueArgs,
-)
+from infra.kubernetes.queue_args import Flavor, QueueArgs
+from infra.kubernetes.queue_objects import GPU_FLAVOR, QUEUED_FLAVOR, RESERVED_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import GkeSettings
 
 SYSTEM_NODES = {POOL_LABEL: SYSTEM_POOL}

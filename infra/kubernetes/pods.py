@@ -12,7 +12,7 @@ from infra.catalog.names import METRICS_PORT
 
 if TYPE_CHECKING:
     from infra.fabric import GpuPod, Variable
-    from infra.kubernetes.queue_objects import QueueArgs
+    from infra.kubernetes.queue_args import QueueArgs
     from infra.settings import CloudSettings
 
 HEAD_ACCOUNT = "ray-head"

@@ -13,12 +13,12 @@ from infra.catalog.machines import CATALOG
 from infra.catalog.names import LOCAL_QUEUE
 from infra.eks import pod as on_eks
 from infra.gke import pod as on_gke
+from infra.kubernetes.queue_args import QueueArgs
 from infra.kubernetes.queue_objects import (
     MAX_RUN_ANNOTATION,
     NICS,
     QUEUE_LABEL,
     TOPOLOGY_ANNOTATION,
-    QueueArgs,
     admission_marks,
     cluster_queue,
     configuration,
