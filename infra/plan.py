@@ -17,8 +17,6 @@ from infra.gke import pod as gke
 from infra.gke.workload import ray_args as on_gke
 from infra.kubernetes.pods import RayArgs
 from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings, Settings
-from infra.settings.eks import addresses as eks_addresses
-from infra.settings.gke import addresses as gke_addresses
 
 
 def ray_args(settings: CloudSettings, name: str) -> RayArgs:
@@ -46,10 +44,10 @@ def plan(settings: Settings) -> Plan:
         case LocalSettings():
             return Plan(settings=settings, fabric=SOCKET)
         case GkeSettings():
-            google, ranges = settings.machine, tuple(gke_addresses(settings).ranges())
+            google, ranges = settings.machine, tuple(settings.addresses.ranges())
             pod = gke.gpu_pod(settings, google)
             return Plan(settings=settings, fabric=gke.fabric(google), machine=google, ranges=ranges, pod=pod)
         case EksSettings():
-            amazon, ranges = settings.machine, tuple(eks_addresses(settings).ranges())
+            amazon, ranges = settings.machine, tuple(settings.addresses.ranges())
             pod = eks.gpu_pod(settings, amazon)
             return Plan(settings=settings, fabric=eks.fabric(amazon), machine=amazon, ranges=ranges, pod=pod)

@@ -83,12 +83,7 @@ parameter fast_image_pull_enable, read 2026-11)."""
 EMPTY_MINUTES = 3
 """Minutes before an empty node is removed. Ray has already waited ray.idleMinutes before it removed the worker; a
 longer wait only costs money (this project's choice, 2026-11)."""
-TOPOLOGY = (
-    "topology.k8s.aws/network-node-layer-1",
-    "topology.k8s.aws/network-node-layer-2",
-    "topology.k8s.aws/network-node-layer-3",
-    "topology.k8s.aws/network-node-layer-4",
-)
+TOPOLOGY = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3, 4))
 """Topology labels of nodes, highest level first: three of every machine of the catalog, and the fourth of P6
 (`EksMachine.network_layers`). EKS sets them before the node is ready (EKS docs ml-workload-topology; EC2 docs
 ec2-instance-topology-prerequisites; kubernetes/cloud-provider-aws #1100; read 2026-11-26)."""
@@ -105,19 +100,8 @@ HTTPS_PORT = 443
 LOG_DAYS = 30
 """Days that CloudWatch keeps the logs of the control plane and of the network (this project's choice)."""
 ENDPOINT_SERVICES = (
-    "ec2",
-    "ecr.api",
-    "ecr.dkr",
-    "sts",
-    "logs",
-    "monitoring",
-    "ssm",
-    "ssmmessages",
-    "ec2messages",
-    "eks-auth",
-    "eks",
-    "fsx",
-    "autoscaling",
+    *("ec2", "ecr.api", "ecr.dkr", "sts", "logs", "monitoring", "ssm", "ssmmessages", "ec2messages", "eks-auth"),
+    *("eks", "fsx", "autoscaling"),
 )
 """Services that nodes, add-ons and the autoscaler call. The list up to eks-auth is that of SageMaker HyperPod's closed
 network (awslabs/awsome-distributed-ai, 95b939cd, 2026-07-23); eks, fsx and autoscaling are inferred."""

@@ -20,7 +20,6 @@ from infra.eks.names import EksNames
 from infra.eks.security_groups import https_rule, security_group
 from infra.settings import EksSettings
 from infra.settings.eks import EksAccess
-from infra.settings.eks import addresses as eks_addresses
 
 FLOW_LOGS = "flow-logs"
 """Suffix of the names of the flow logs' role and log group."""
@@ -41,7 +40,7 @@ class ClusterNetwork(pulumi.ComponentResource):
     def __init__(self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:ClusterNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
-        self.addresses = eks_addresses(settings)
+        self.addresses = settings.addresses
         self.zones = (settings.location, settings.network.second_zone)
         vpc = aws.ec2.Vpc(
             name,

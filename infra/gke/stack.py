@@ -34,7 +34,6 @@ from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
-from infra.settings.gke import addresses as gke_addresses
 
 
 def deploy(settings: GkeSettings) -> dict[str, Any]:
@@ -84,8 +83,7 @@ class GkeStack(pulumi.ComponentResource):
             number = gcp.organizations.get_project_output(project_id=site.project).number
         if settings.budget.email is not None:
             MonthlyBudget("budget", settings.budget, site, own, project_number=number)
-        addresses = gke_addresses(settings)
-        plane = addresses.control_plane
+        addresses, plane = settings.addresses, settings.addresses.control_plane
         network = ClusterNetwork("cluster", site, addresses, own, flow_logs=settings.hardening)
         cluster = GkeCluster("cluster", settings, site, own, network=network, control_plane=plane)
         # The networks of the additional NICs, by the names that pods use. With managed DRANET, GKE creates them.

@@ -6,10 +6,11 @@ import posixpath
 import re
 import shlex
 from ipaddress import IPv4Network, collapse_addresses
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field
 
+from infra.addresses import BaseRangeError, EksAddresses, GkeAddresses
 from infra.catalog.machines import CATALOG, Machine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE, RAY_IN
 from infra.settings.common import (
@@ -92,10 +93,11 @@ class CloudSettings(ServiceRules, Section):
         "control plane and Binary Authorization; eks: a default security group without rules.",
     )
 
-    @property
-    def machine(self) -> Machine:
-        """Catalog row of the nodes' machine type."""
-        return CATALOG[self.nodes.machine]
+    if TYPE_CHECKING:
+
+        @property
+        def addresses(self) -> EksAddresses | GkeAddresses:
+            """Address plan of the stack. Raises `BaseRangeError`, but not for valid settings."""
 
     @rule("nodes.machine", source=MACHINES)
     def machine_unsupported(self) -> Findings:
@@ -159,6 +161,13 @@ class CloudSettings(ServiceRules, Section):
         if not is_private(base):
             fix = f"choose a part of {', '.join(map(str, PRIVATE_RANGES))}"
             yield Finding(f"{base} is not private: Internet hosts with these addresses would be unreachable.", fix)
+
+    @rule("network.baseRange", "nodes.max", source=ADDRESSES)
+    def base_range_wrong_size(self) -> Findings:
+        try:
+            _ = self.addresses
+        except BaseRangeError as error:
+            yield Finding(error.message, error.fix)
 
     @rule("ray.maxWorkers", "nodes.max", source=WHOLE_NODE)
     def workers_above_nodes(self) -> Findings:

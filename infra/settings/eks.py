@@ -8,13 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.addresses import BaseRangeError, EksAddresses, eks_addresses
+from infra.addresses import EksAddresses, eks_addresses
 from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.settings.cloud import (
-    ADDRESSES,
     KUBERNETES_LIMITS,
     CloudSettings,
     NameLimit,
@@ -179,6 +178,12 @@ class EksSettings(CloudSettings):
         """Catalog row of the nodes' machine type."""
         return EKS_CATALOG[self.nodes.machine]
 
+    @property
+    def addresses(self) -> EksAddresses:
+        """Address plan of the stack."""
+        base, public = IPv4Network(self.network.base_range), self.access.egress == "nat"
+        return eks_addresses(base, self.nodes.max, public=public)
+
     @rule("location", source=EFA)
     def location_not_a_zone(self) -> Findings:
         return not_a_zone(self.location, ZONE, r"[a-z]{2}(-[a-z]+)+-\d+", "a", "us-east-1a, or its id such as use1-az1")
@@ -222,10 +227,8 @@ class EksSettings(CloudSettings):
     @rule("nodes.placementGroup", "nodes.capacity", source=PLACEMENT)
     def placement_group_of_block(self) -> Findings:
         if self.nodes.placement_group is not None and self.nodes.capacity == "capacity-block":
-            yield Finding(
-                "EC2 places the machines of a Capacity Block close together itself and rejects a placement group.",
-                "remove nodes.placementGroup, or set nodes.capacity to reservation",
-            )
+            fix = "remove nodes.placementGroup, or set nodes.capacity to reservation"
+            yield Finding("EC2 itself places a Capacity Block close together, and rejects a placement group.", fix)
 
     @rule("nodes.placementGroup", source=EC2_GROUPS)
     def placement_group_malformed(self) -> Findings:
@@ -238,11 +241,8 @@ class EksSettings(CloudSettings):
     def capacity_block_not_static(self) -> Findings:
         if self.nodes.capacity == "capacity-block" and self.nodes.min > 0:
             also = ", and fabric to efa, which scales up from 0 nodes" if self.fabric == "efa-dranet" else ""
-            yield Finding(
-                "A Capacity Block has no machine before it begins and after it ends, so EKS cannot create a node group "
-                f"with at least {self.nodes.min} nodes.",
-                f"set nodes.min to 0{also}",
-            )
+            message = f"A Capacity Block has no machine before it begins: EKS cannot create {self.nodes.min} nodes."
+            yield Finding(message, f"set nodes.min to 0{also}")
 
     @rule("nodes.blockEnds", "nodes.capacity", source=BLOCKS)
     def block_end_without_block(self) -> Findings:
@@ -254,10 +254,8 @@ class EksSettings(CloudSettings):
     def claims_from_zero_nodes(self) -> Findings:
         if self.fabric == "efa-dranet" and self.nodes.min == 0:
             block = self.nodes.capacity == "capacity-block"
-            yield Finding(
-                "The autoscaler learns a node's devices from a running node: with none, it never adds one for a claim.",
-                "set fabric to efa" if block else "set nodes.min to 1, or fabric to efa",
-            )
+            fix = "set fabric to efa" if block else "set nodes.min to 1, or fabric to efa"
+            yield Finding("The autoscaler learns the devices from a running node, so it never adds the first one.", fix)
 
     @rule("network.secondZone", "location", source=SUBNETS)
     def second_zone_wrong(self) -> Findings:
@@ -279,13 +277,6 @@ class EksSettings(CloudSettings):
         if self.network.interfaces == "bandwidth-optimised" and self.nodes.machine not in BANDWIDTH_OPTIMISED:
             fix = f"remove network.interfaces, or choose one of {', '.join(BANDWIDTH_OPTIMISED)}"
             yield Finding(f"AWS publishes no layout with IP on several network cards for {self.nodes.machine}.", fix)
-
-    @rule("network.baseRange", "nodes.max", source=ADDRESSES)
-    def base_range_wrong_size(self) -> Findings:
-        try:
-            addresses(self)
-        except BaseRangeError as error:
-            yield Finding(error.message, error.fix)
 
     @rule("access.egress", "access.imageMirror", source=REGISTRIES)
     def endpoints_without_mirror(self) -> Findings:
@@ -361,13 +352,6 @@ class EksSettings(CloudSettings):
         if self.storage.efa and self.nodes.max > LUSTRE_EFA_NODES:
             fix = f"lower nodes.max to {LUSTRE_EFA_NODES}, or remove storage.efa"
             yield Finding(f"A file system takes 1,024 EFA devices, 8 from each of {LUSTRE_EFA_NODES} nodes.", fix)
-
-
-def addresses(settings: EksSettings) -> EksAddresses:
-    """Return the address plan of a stack. Raises `BaseRangeError`."""
-    return eks_addresses(
-        IPv4Network(settings.network.base_range), settings.nodes.max, public=settings.access.egress == "nat"
-    )
 
 
 def region_problems(location: str, region: str) -> list[Problem]:

@@ -8,11 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.addresses import BaseRangeError, GkeAddresses, gke_addresses
+from infra.addresses import GkeAddresses, gke_addresses
 from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
 from infra.catalog.machines import GKE_CATALOG, GkeMachine
 from infra.settings.cloud import (
-    ADDRESSES,
     KUBERNETES_LIMITS,
     CloudSettings,
     NameLimit,
@@ -135,6 +134,14 @@ class GkeSettings(CloudSettings):
         """Catalog row of the nodes' machine type."""
         return GKE_CATALOG[self.nodes.machine]
 
+    @property
+    def addresses(self) -> GkeAddresses:
+        """Address plan of the networks and nodes that the stack makes."""
+        nics = 0 if self.fabric == "managed-dranet" else self.machine.nics
+        # A ComputeClass divides one maximum among its pools; of Kueue's two flavors, each has a quota of its own.
+        pools = 2 if self.nodes.fallback is not None and not self.compute_class else 1
+        return gke_addresses(IPv4Network(self.network.base_range), pools * self.nodes.max, nics)
+
     @rule("budget.billingAccount", "budget.email", source=CONTRACT)
     def budget_without_account(self) -> Findings:
         if (self.budget.billing_account is None) != (self.budget.email is None):
@@ -148,11 +155,8 @@ class GkeSettings(CloudSettings):
     @rule("access.dnsEndpoint", "access.publicEndpoint", "access.authorizedNetworks", source=CONTROL_PLANE)
     def control_plane_out_of_reach(self) -> Findings:
         if not (self.access.dns_endpoint or self.access.public_endpoint or self.access.authorized_networks):
-            yield Finding(
-                "Nothing outside the cluster could reach its control plane, so Pulumi could not create Ray.",
-                'set access.authorizedNetworks to the private ranges of your VPN, such as ["10.1.0.0/16"], or '
-                "access.dnsEndpoint to true",
-            )
+            fix = 'set access.authorizedNetworks to ranges of your VPN, such as ["10.1.0.0/16"], or dnsEndpoint to true'
+            yield Finding("Nothing outside the cluster could reach its control plane, not even Pulumi.", fix)
 
     @rule("access.authorizedNetworks", "access.publicEndpoint", source=CONTROL_PLANE)
     def authorized_network_public(self) -> Findings:
@@ -210,10 +214,8 @@ class GkeSettings(CloudSettings):
     @rule("nodes.compact", "nodes.capacity", "nodes.fallback", source=TOOLKIT)
     def compact_without_policy(self) -> Findings:
         if self.nodes.compact and not set(self.nodes.capacities) & set(COMPACT):
-            yield Finding(
-                "GKE rejects a placement policy for queued nodes, and the reservation decides where its nodes are.",
-                f"remove nodes.compact, or set nodes.capacity to {' or '.join(COMPACT)}",
-            )
+            fix = f"remove nodes.compact, or set nodes.capacity to {' or '.join(COMPACT)}"
+            yield Finding("GKE rejects a placement policy of queued nodes, and a reservation has its own place.", fix)
 
     @rule("nodes.min", "nodes.capacity", source=TOOLKIT)
     def flex_start_not_static(self) -> Findings:
@@ -310,11 +312,8 @@ class GkeSettings(CloudSettings):
     @rule("fabric", "nodes.capacity", "nodes.fallback", source=CLAIMS_OF_REQUESTS)
     def claims_of_queued_nodes(self) -> Findings:
         if self.fabric == "managed-dranet" and "flex-start-queued" in self.nodes.capacities:
-            yield Finding(
-                "The pods of a ProvisioningRequest do not exist, nor do their ResourceClaims: the autoscaler could not "
-                "resolve the claims of NICs, and the request would fail.",
-                "set fabric to multi-network, or choose another capacity than flex-start-queued",
-            )
+            fix = "set fabric to multi-network, or choose another capacity than flex-start-queued"
+            yield Finding("A ProvisioningRequest fails with claims of NICs, which exist only after their pods.", fix)
 
     @rule("storage.bucket", source=BUCKETS)
     def bucket_malformed(self) -> Findings:
@@ -324,18 +323,3 @@ class GkeSettings(CloudSettings):
         accepted = accepted and all(1 <= len(part) <= 63 for part in name.split(".")) and not name.startswith("goog")
         words = "Cloud Storage: 3 to 63 of a-z, 0-9, - _ and ., with a letter or digit at both ends, without google"
         return not_a_bucket(name, bool(accepted), words)
-
-    @rule("network.baseRange", "nodes.max", source=ADDRESSES)
-    def base_range_too_small(self) -> Findings:
-        try:
-            addresses(self)
-        except BaseRangeError as error:
-            yield Finding(error.message, error.fix)
-
-
-def addresses(settings: GkeSettings) -> GkeAddresses:
-    """Return the address plan of a stack, for the networks and nodes that it makes. Raises `BaseRangeError`."""
-    nics = 0 if settings.fabric == "managed-dranet" else settings.machine.nics
-    # A ComputeClass divides one maximum among its pools; of Kueue's two flavors, each has a quota of its own.
-    pools = 2 if settings.nodes.fallback is not None and not settings.compute_class else 1
-    return gke_addresses(IPv4Network(settings.network.base_range), pools * settings.nodes.max, nics)

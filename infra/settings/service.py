@@ -24,7 +24,8 @@ class ServiceRules:
         service: CloudService
 
         @property
-        def machine(self) -> Machine: ...
+        def machine(self) -> Machine:
+            """Catalog row of the nodes' machine type."""
 
     @rule("service.application", "service.deployment", "ray.mode", source=CONTRACT)
     def service_incomplete(self) -> Findings:
