@@ -74,7 +74,7 @@ class Floor(Contract):
     source: str
 
 
-class Fabric(Contract):
+class FabricOutputs(Contract):
     """Network between nodes. `nics` and `gbpsPerNic` (Gbit/s) are null without RDMA NICs, and where they are not known.
 
     Transport `ib` is InfiniBand or RoCE without a plugin for NCCL.
@@ -126,7 +126,7 @@ class Outputs(Contract):
     location: str | None = None
     machine: str | None = None
     nodes: Nodes
-    fabric: Fabric
+    fabric: FabricOutputs
     kubeconfig: SecretStr | None = None
     namespace: str | None = None
     ray: Ray

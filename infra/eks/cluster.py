@@ -15,7 +15,7 @@ from infra.catalog.aws import LOG_DAYS
 from infra.catalog.pins import EKS
 from infra.eks.iam import CLUSTER_POLICIES, Role
 from infra.eks.names import EksNames
-from infra.eks.network import ClusterNetwork
+from infra.eks.network import ClusterVpc
 from infra.eks.security_groups import https_rule
 from infra.kubernetes import resources
 from infra.settings import EksSettings
@@ -38,7 +38,7 @@ class EksCluster(pulumi.ComponentResource):
     security_group: pulumi.Output[str]
 
     def __init__(
-        self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork
+        self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc
     ) -> None:
         super().__init__("rdma-ray:eks:EksCluster", name, {}, opts)
         own, access = ResourceOptions(parent=self), settings.access

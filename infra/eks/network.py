@@ -25,7 +25,7 @@ FLOW_LOGS = "flow-logs"
 """Suffix of the names of the flow logs' role and log group."""
 
 
-class ClusterNetwork(pulumi.ComponentResource):
+class ClusterVpc(pulumi.ComponentResource):
     """The VPC, its private subnets, and their route table, which has no route to the outside.
 
     `private` are the control plane's subnets, the one in the nodes' zone first; `gpu` is the GPU nodes' subnet. A node
@@ -38,6 +38,7 @@ class ClusterNetwork(pulumi.ComponentResource):
     routes: pulumi.Output[str]
 
     def __init__(self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions) -> None:
+        # The type is that of existing stacks.
         super().__init__("rdma-ray:eks:ClusterNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
         self.addresses = settings.addresses
@@ -93,9 +94,7 @@ def subnet(
     )
 
 
-def egress(
-    access: EksAccess, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork
-) -> list[pulumi.Resource]:
+def egress(access: EksAccess, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc) -> list[pulumi.Resource]:
     """Register the egress that the settings select; return the resources that nodes depend on."""
     storage = StorageEndpoint("s3", names, opts, network=network)
     if access.egress == "endpoints":
@@ -106,7 +105,7 @@ def egress(
 class StorageEndpoint(pulumi.ComponentResource):
     """Gateway endpoint of S3 in the private route table. It is free, and ECR keeps the layers of images in S3."""
 
-    def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork) -> None:
+    def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc) -> None:
         super().__init__("rdma-ray:eks:StorageEndpoint", name, {}, opts)
         self.endpoint = aws.ec2.VpcEndpoint(
             name,
@@ -123,7 +122,7 @@ class StorageEndpoint(pulumi.ComponentResource):
 class Nat(pulumi.ComponentResource):
     """One NAT gateway, in the zone of the nodes: if that zone fails, there are no nodes either."""
 
-    def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork) -> None:
+    def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc) -> None:
         super().__init__("rdma-ray:eks:Nat", name, {}, opts)
         own = ResourceOptions(parent=self)
         gateway = aws.ec2.InternetGateway(name, vpc_id=network.vpc, tags=names.tags(), opts=own)
@@ -193,7 +192,7 @@ def flow_log_rights(names: EksNames) -> list[dict[str, Any]]:
 class Endpoints(pulumi.ComponentResource):
     """Interface endpoints of the AWS services that nodes call, with private DNS names in the private subnets."""
 
-    def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork) -> None:
+    def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc) -> None:
         super().__init__("rdma-ray:eks:Endpoints", name, {}, opts)
         own = ResourceOptions(parent=self)
         description = "Endpoints of AWS services, for the nodes of the VPC"

@@ -22,7 +22,7 @@ from infra.eks.budget import monthly_budget
 from infra.eks.cluster import EksCluster
 from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, PodRole, Role
 from infra.eks.names import EksNames
-from infra.eks.network import AuditedNetwork, ClusterNetwork, egress
+from infra.eks.network import AuditedNetwork, ClusterVpc, egress
 from infra.eks.node_groups import GpuNodes, SystemNodes
 from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume
@@ -79,7 +79,7 @@ class EksStack(pulumi.ComponentResource):
         own, storage, mirror = ResourceOptions(parent=self), settings.storage, settings.access.image_mirror
         names = replace(names, owner=random.RandomId("owner", byte_length=OWNER_BYTES, opts=own).hex)
 
-        network = ClusterNetwork("cluster", settings, names, own)
+        network = ClusterVpc("cluster", settings, names, own)
         if settings.hardening:
             AuditedNetwork("hardening", names, own, vpc=network.vpc)
         routes = egress(settings.access, names, own, network=network)

@@ -26,7 +26,7 @@ from infra.catalog.aws import (
 )
 from infra.catalog.pins import LUSTRE
 from infra.eks.names import EksNames
-from infra.eks.network import ClusterNetwork
+from infra.eks.network import ClusterVpc
 from infra.eks.security_groups import rules_between, security_group
 from infra.settings.eks import EksStorage
 
@@ -54,7 +54,7 @@ class SharedFileSystem(pulumi.ComponentResource):
         names: EksNames,
         opts: ResourceOptions,
         *,
-        network: ClusterNetwork,
+        network: ClusterVpc,
         nodes: pulumi.Input[str],
         efa_nodes: pulumi.Input[str],
     ) -> None:
