@@ -35,9 +35,9 @@ OUR_SUPPORT = "this project, 2026-11"
 class Machine:
     """A machine type with RDMA NICs.
 
-    Units: `gpu_memory_mib` is MiB of one GPU; `vcpus` logical CPUs; `memory_mib` MiB of the machine; `pod_cpus` logical
-    CPUs and `pod_memory_gib` GiB that a node's single worker pod requests; `nics` RDMA NICs of the machine;
-    `gbps_per_nic` Gbit/s of one of them in each direction. `capacities` are kinds in `infra.catalog.capacity`.
+    Units: `vcpus` are logical CPUs; `memory_mib` MiB of the machine; `pod_cpus` logical CPUs and `pod_memory_gib` GiB
+    that a node's single worker pod requests; `nics` RDMA NICs of the machine; `gbps_per_nic` Gbit/s of one of them in
+    each direction. `capacities` are kinds in `infra.catalog.capacity`.
     `unsupported` is the reason why this program does not create such machines, None for supported types.
     """
 
@@ -45,7 +45,6 @@ class Machine:
     cloud: Literal["gke", "eks"]
     gpu: str
     gpus: int
-    gpu_memory_mib: int | None
     vcpus: int | None
     memory_mib: int | None
     pod_cpus: int | None
@@ -55,7 +54,6 @@ class Machine:
     nics: int
     gbps_per_nic: int
     capacities: tuple[str, ...]
-    fabrics: tuple[str, ...]
     unsupported: str | None = None
     sources: Mapping[str, str]
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -71,16 +69,14 @@ class GkeMachine(Machine):
     """A Google Cloud machine type.
 
     `accelerator` is the value of cloud.google.com/gke-accelerator. `min_versions` are the lowest GKE versions: "nodes"
-    for the machine itself, the others for a feature on it. `local_ssds` counts disks. `host_nics` counts the NICs
-    without RDMA; the first of them is on the cluster's network. `network_profile` is the part after ZONE-.
-    `nccl_tuner` is a file in /usr/local/gib/configs, None if set_nccl_env.sh chooses the settings.
+    for the machine itself, the others for a feature on it. `local_ssds` counts disks. `network_profile` is the
+    part after ZONE-. `nccl_tuner` is a file in /usr/local/gib/configs, None if set_nccl_env.sh chooses the settings.
     """
 
     accelerator: str
     min_versions: Mapping[str, str]
     local_ssds: int | None
     boot_disk: str
-    host_nics: int
     network_profile: str
     nccl_tuner: str | None
     nccl_installer: str
@@ -116,7 +112,6 @@ _A3_ULTRA = GkeMachine(
     cloud="gke",
     gpu="H200",
     gpus=8,
-    gpu_memory_mib=144384,
     vcpus=224,
     memory_mib=2952 * 1024,
     pod_cpus=220,
@@ -126,7 +121,6 @@ _A3_ULTRA = GkeMachine(
     nics=8,
     gbps_per_nic=400,
     capacities=("flex-start", "flex-start-queued", "spot", "reservation"),
-    fabrics=("multi-network", "dranet", "managed-dranet"),
     accelerator="nvidia-h200-141gb",
     min_versions={
         "nodes": "1.31.4-gke.1183000",
@@ -136,18 +130,15 @@ _A3_ULTRA = GkeMachine(
     },
     local_ssds=32,
     boot_disk="hyperdisk-balanced",
-    host_nics=2,
     network_profile="vpc-roce",
     nccl_tuner="tuner_config_a3u.txtpb",
     nccl_installer="nccl-rdma-installer",
     sources=_cite(
         (GKE_MACHINES, "name cloud gpu gpus vcpus arch transport nics gbps_per_nic accelerator local_ssds"),
-        (GKE_MACHINES, "boot_disk host_nics network_profile capacities"),
+        (GKE_MACHINES, "boot_disk network_profile capacities"),
         (GCE_MACHINES, "memory_mib"),
         (VERL, "pod_cpus pod_memory_gib"),
-        (f"{EC2_TYPES}, for the same GPU (p5en.48xlarge)", "gpu_memory_mib"),
         (f"{GKE_MACHINES}; flex-start {GKE_FLEX}; managed-dranet {GKE_DRANET}", "min_versions"),
-        (f"{GKE_MACHINES}; {GKE_DRANET}", "fabrics"),
         (GIB_INSTALLER, "nccl_tuner nccl_installer"),
         (OUR_SUPPORT, "unsupported"),
     ),
@@ -157,7 +148,6 @@ _A4 = replace(
     _A3_ULTRA,
     name="a4-highgpu-8g",
     gpu="B200",
-    gpu_memory_mib=183359,
     memory_mib=3968 * 1024,
     pod_memory_gib=3700,
     accelerator="nvidia-b200",
@@ -166,7 +156,6 @@ _A4 = replace(
     nccl_tuner="tuner_config_a4.txtpb",
     sources={
         **_A3_ULTRA.sources,
-        "gpu_memory_mib": f"{EC2_TYPES}, for the same GPU (p6-b200.48xlarge)",
         # Left of it for pods: about 3,816 GiB (GoogleCloudPlatform/cluster-autoscaler, 7d25050, 2026-08).
         "pod_memory_gib": OUR_CHOICE,
     },
@@ -177,7 +166,6 @@ _A4X = replace(
     name="a4x-highgpu-4g",
     gpu="GB200",
     gpus=4,
-    gpu_memory_mib=None,
     vcpus=None,
     memory_mib=None,
     pod_cpus=None,
@@ -194,7 +182,6 @@ _A4X = replace(
     nccl_installer="nccl-rdma-installer-a4x",
     sources={**dict.fromkeys(_A3_ULTRA.sources, GKE_A4X), "unsupported": OUR_SUPPORT},
     unknown={
-        "gpu_memory_mib": "published only as 740 GB for four GPUs",
         "vcpus": "not in any source that was read",
         "memory_mib": "not in any source that was read",
         "pod_cpus": "no published pod request was found",
@@ -209,7 +196,6 @@ _P4D = EksMachine(
     cloud="eks",
     gpu="A100",
     gpus=8,
-    gpu_memory_mib=40960,
     vcpus=96,
     memory_mib=1179648,
     pod_cpus=88,
@@ -219,29 +205,26 @@ _P4D = EksMachine(
     nics=4,
     gbps_per_nic=100,
     capacities=("on-demand", "spot", "reservation", "capacity-block"),
-    fabrics=("efa", "efa-dranet"),
     card_zero_efa=True,
     efa_on_primary=True,
     nvme_gb=8000,
     sources=_cite(
-        (EC2_TYPES, "name cloud gpu gpus gpu_memory_mib vcpus memory_mib arch nvme_gb nics"),
+        (EC2_TYPES, "name cloud gpu gpus vcpus memory_mib arch nvme_gb nics"),
         (EC2_EFA, "transport gbps_per_nic"),
         (EC2_LAYOUT, "card_zero_efa efa_on_primary"),
         (EKSCTL_BLOCKS, "capacities"),
-        ("EKS docs node-efa and aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03", "fabrics"),
         (OUR_CHOICE, "pod_cpus pod_memory_gib"),
         (EC2_LAYERS, "network_layers"),
         (OUR_SUPPORT, "unsupported"),
     ),
 )
 
-_P4DE = replace(_P4D, name="p4de.24xlarge", gpu_memory_mib=81920)
+_P4DE = replace(_P4D, name="p4de.24xlarge")
 
 _P5 = replace(
     _P4D,
     name="p5.48xlarge",
     gpu="H100",
-    gpu_memory_mib=81920,
     vcpus=192,
     memory_mib=2097152,
     pod_cpus=184,
@@ -251,7 +234,7 @@ _P5 = replace(
     nvme_gb=30400,
 )
 
-_P5E = replace(_P5, name="p5e.48xlarge", gpu="H200", gpu_memory_mib=144384)
+_P5E = replace(_P5, name="p5e.48xlarge", gpu="H200")
 
 _P5EN = replace(_P5E, name="p5en.48xlarge", nics=16, gbps_per_nic=200)
 
@@ -259,7 +242,6 @@ _P6_B200 = replace(
     _P5,
     name="p6-b200.48xlarge",
     gpu="B200",
-    gpu_memory_mib=183359,
     nics=8,
     gbps_per_nic=400,
     network_layers=4,
@@ -269,7 +251,6 @@ _P6_B300 = replace(
     _P6_B200,
     name="p6-b300.48xlarge",
     gpu="B300",
-    gpu_memory_mib=275040,
     memory_mib=4194304,
     pod_memory_gib=3600,
     nics=16,

@@ -21,7 +21,7 @@ from infra.catalog.gcp import MTU, NAT_PORTS
 from infra.catalog.names import rdma_network
 from infra.catalog.pins import DRANET, GKE_NETWORK_API
 from infra.gke.names import PODS_RANGE, SERVICES_RANGE, Site
-from infra.gke.pod import GVNIC_NETWORK, device_mode
+from infra.gke.pod import GVNIC_NETWORK
 from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
 from infra.kubernetes.resources import helm_release, image_values, kubernetes_object
 
@@ -211,7 +211,9 @@ class DeviceNetworks(pulumi.ComponentResource):
         self.register_outputs({"networks": list(networks)})
 
     def _network(self, nic: str, network: NodeNetwork) -> pulumi.CustomResource:
-        spec = {"vpc": network.network, "vpcSubnet": network.subnet, "deviceMode": device_mode(nic)}
+        # As an interface, or with its RDMA device (GKE multi-network docs, 2026-04-06).
+        mode = "NetDevice" if nic == GVNIC_NETWORK else "RDMA"
+        spec = {"vpc": network.network, "vpcSubnet": network.subnet, "deviceMode": mode}
         parameters = self._object(f"{nic}-parameters", "GKENetworkParamSet", nic, spec)
         # The id of an object without a namespace is its name.
         reference = {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": parameters.id}

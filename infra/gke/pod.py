@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, longest_wait_s
 from infra.catalog.gcp import (
@@ -87,9 +87,9 @@ ENVIRONMENT = (
 )
 
 
-def device_mode(nic: str) -> Literal["NetDevice", "RDMA"]:
-    """Return how a pod gets the NIC: as an interface, or with its RDMA device (GKE multi-network docs, 2026-04-06)."""
-    return "RDMA" if nic.startswith("rdma-") else "NetDevice"
+def rdma_network(nic: int) -> str:
+    """Return the name of the Network object of an RDMA NIC, counted from 0."""
+    return f"rdma-{nic}"
 
 
 def fabric(machine: GkeMachine) -> Fabric:

@@ -297,3 +297,25 @@ def indexed_job_spec(container: str, nodes: int) -> dict[str, Any]:
         # A podFailurePolicy allows no other value: an index gets no second pod before the first has ended.
         "podReplacementPolicy": "Failed",
     }
+
+
+RBAC = "rbac.authorization.k8s.io"
+ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Folder of an account's `token` and `ca.crt` (Ray 2.60: autoscaler/_private/kuberay/node_provider.py)."""
+UNPRIVILEGED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""Security context of a container that needs nothing of its node."""
+
+
+def role(name: str, rules: Sequence[Any], account: str) -> list[dict[str, Any]]:
+    """Return a Role and its binding to a ServiceAccount of Ray's namespace."""
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+    common = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name}}
+    return [
+        {**common, "kind": "Role", "rules": list(rules)},
+        {**common, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]},
+    ]

@@ -20,14 +20,12 @@ from typing import Any
 
 from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.pods import HEAD_ACCOUNT, LOGS_FOLDER, LOGS_VOLUME, RayArgs
+from infra.kubernetes.pods import ACCOUNT_FOLDER, HEAD_ACCOUNT, LOGS_FOLDER, LOGS_VOLUME, UNPRIVILEGED, RayArgs, role
 
 API_ACCESS = "kubernetes-api"
 """Volume with a token of the head's account. Only the containers that need it mount it: users' jobs run in the head's
 first container."""
-API_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Folder of the account's `token` and `ca.crt` (Ray 2.60: autoscaler/_private/kuberay/node_provider.py)."""
-API_MOUNT = {"name": API_ACCESS, "mountPath": API_FOLDER, "readOnly": True}
+API_MOUNT = {"name": API_ACCESS, "mountPath": ACCOUNT_FOLDER, "readOnly": True}
 API_CREDENTIALS = (
     {"serviceAccountToken": {"path": "token"}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -42,7 +40,6 @@ REFUSAL = (
     "rdma-ray: the head was lost after it had the entry point, which does not start twice: continue from its "
     "checkpoints with a new RayJob"
 )
-RBAC = "rbac.authorization.k8s.io"
 SCRIPT = Path(__file__).with_name("start_once_pod.py")
 
 
@@ -59,40 +56,20 @@ def check_of_head(args: RayArgs) -> dict[str, Any]:
         "command": ["python3", "-c", SCRIPT.read_text(encoding="utf-8")],
         "args": [
             f"--job=/apis/{RAY_API}/namespaces/{NAMESPACE}/rayjobs/{args.name}",
-            f"--account={API_FOLDER}",
+            f"--account={ACCOUNT_FOLDER}",
             f"--mark={MARK}",
         ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": UNPRIVILEGED,
         "volumeMounts": [API_MOUNT, {"name": LOGS_VOLUME, "mountPath": LOGS_FOLDER}],
     }
 
 
 def rules(args: RayArgs) -> list[Any]:
     """Return the right of the head's account that the check needs: to read this RayJob."""
-    return [
-        {
-            "apiGroups": [RAY_API.partition("/")[0]],
-            "resources": ["rayjobs"],
-            "verbs": ["get"],
-            "resourceNames": [args.name],
-        }
-    ]
+    job = {"apiGroups": [RAY_API.partition("/")[0]], "resources": ["rayjobs"], "resourceNames": [args.name]}
+    return [{**job, "verbs": ["get"]}]
 
 
 def start_once(args: RayArgs) -> list[dict[str, Any]]:
     """Return the Role and its binding."""
-    name = f"{args.name}-start-once"
-    return [
-        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules(args)},
-        {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": HEAD_ACCOUNT, "namespace": NAMESPACE}],
-        },
-    ]
+    return role(f"{args.name}-start-once", rules(args), HEAD_ACCOUNT)

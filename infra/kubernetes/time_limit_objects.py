@@ -15,35 +15,26 @@ from typing import Any
 
 from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.pods import RayArgs
+from infra.kubernetes.pods import ACCOUNT_FOLDER, UNPRIVILEGED, RayArgs, role
 
 ACCOUNT_SUFFIX = "-time-limit"
 """End of the name of an account that may end the workload with the rest of the name (`infra.kubernetes.admission`)."""
-RBAC = "rbac.authorization.k8s.io"
 EVERY_MINUTES = 5
 PULL_S = 3600
 """Seconds in which a pod may pull Ray's image, on a node that has none (our choice)."""
 USER = 1000
 """User of the rayproject images, whose home with Python others cannot read (ray-project/ray: docker/base-deps; read
 2026-11). Python of other images is readable by everyone (unverified, 2026-11)."""
-ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 SCRIPT = Path(__file__).with_name("time_limit_pod.py")
 
 
 def time_limit(args: RayArgs) -> list[dict[str, Any]]:
     """Return the ServiceAccount, the Role, its binding and the CronJob."""
     name = f"{args.name}{ACCOUNT_SUFFIX}"
-    metadata = {"name": name, "namespace": NAMESPACE}
+    metadata = {"name": name}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata, "automountServiceAccountToken": False},
-        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules(args)},
-        {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
-        },
+        *role(name, rules(args), name),
         {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": cron_job_spec(args, account=name)},
     ]
 
@@ -56,22 +47,14 @@ def cron_job_spec(args: RayArgs, *, account: str) -> dict[str, Any]:
         "command": ["python3", "-c", SCRIPT.read_text(encoding="utf-8")],
         "args": _arguments(args),
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": UNPRIVILEGED,
     }
     pod = {
         "restartPolicy": "Never",
         "serviceAccountName": account,
         "automountServiceAccountToken": True,
         "nodeSelector": dict(args.head_selector),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
     }
     job = {"backoffLimit": 0, "activeDeadlineSeconds": PULL_S, "template": {"spec": pod}}

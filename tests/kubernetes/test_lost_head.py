@@ -14,8 +14,8 @@ from pathlib import Path
 
 from infra.catalog.pins import RAY as RAY_VERSION
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.pods import HEAD_ACCOUNT
-from infra.kubernetes.start_once import API_FOLDER, LOST, MARK, REFUSAL
+from infra.kubernetes.pods import ACCOUNT_FOLDER, HEAD_ACCOUNT
+from infra.kubernetes.start_once import LOST, MARK, REFUSAL
 from rehearsal.cluster.controllers.cloud_controllers import CloudControllers
 from tests.kubernetes.queries import RAY, WITHIN_S, head, name, pods, rules
 from tests.kubernetes.running_stack import RunningStack
@@ -41,7 +41,7 @@ class HeadPod:
         self._check = [*check["command"], *map(self._here, check["args"])]
 
     def _here(self, text: str) -> str:
-        return text.replace(API_FOLDER, str(self._folder)).replace(MARK, shlex.quote(str(self._folder / "mark")))
+        return text.replace(ACCOUNT_FOLDER, str(self._folder)).replace(MARK, shlex.quote(str(self._folder / "mark")))
 
     def check(self) -> None:
         """Run its init container, as its account."""

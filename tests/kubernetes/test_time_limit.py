@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.time_limit_objects import ACCOUNT_FOLDER
+from infra.kubernetes.pods import ACCOUNT_FOLDER
 from infra.kubernetes.time_limit_pod import ENDED, SINCE
 from infra.settings import CloudSettings
 from rehearsal.cluster.controllers.cloud_controllers import CloudControllers
