@@ -238,14 +238,7 @@ _P5E = replace(_P5, name="p5e.48xlarge", gpu="H200")
 
 _P5EN = replace(_P5E, name="p5en.48xlarge", nics=16, gbps_per_nic=200)
 
-_P6_B200 = replace(
-    _P5,
-    name="p6-b200.48xlarge",
-    gpu="B200",
-    nics=8,
-    gbps_per_nic=400,
-    network_layers=4,
-)
+_P6_B200 = replace(_P5, name="p6-b200.48xlarge", gpu="B200", nics=8, gbps_per_nic=400, network_layers=4)
 
 _P6_B300 = replace(
     _P6_B200,

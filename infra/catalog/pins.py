@@ -150,10 +150,7 @@ CLUSTER_AUTOSCALER = Chart(
 cluster-autoscaler-chart-9.59.0). Two public repositories run this digest (GitHub code search for it, 2026-11)."""
 
 NVIDIA_PLUGIN = Chart(
-    "nvidia-device-plugin",
-    "0.20.1",
-    "https://nvidia.github.io/k8s-device-plugin",
-    "nvcr.io/nvidia/k8s-device-plugin",
+    "nvidia-device-plugin", "0.20.1", "https://nvidia.github.io/k8s-device-plugin", "nvcr.io/nvidia/k8s-device-plugin"
 )
 """NVIDIA/k8s-device-plugin #2057, 2026-09-22; an image of gpu-operator v26.7.1 (GitHub code search, 2026-11-26)."""
 

@@ -209,11 +209,7 @@ class GkeCluster(pulumi.ComponentResource):
             location=site.region,
             node_locations=[site.zone],
             initial_node_count=1,
-            autoscaling={
-                "total_min_node_count": 1,
-                "total_max_node_count": SYSTEM_MAX_NODES,
-                "location_policy": "ANY",
-            },
+            autoscaling={"total_min_node_count": 1, "total_max_node_count": SYSTEM_MAX_NODES, "location_policy": "ANY"},
             management={"auto_repair": True, "auto_upgrade": True},
             upgrade_settings={"strategy": "SURGE", "max_surge": 1, "max_unavailable": 0},
             node_config={**self.node_config(site), "machine_type": SYSTEM_MACHINE},

@@ -53,10 +53,7 @@ class NcclInstaller(pulumi.ComponentResource):
             spec={
                 "selector": {"match_labels": LABELS},
                 "update_strategy": {"type": "OnDelete"},
-                "template": {
-                    "metadata": {"labels": {"name": machine.nccl_installer, **LABELS}},
-                    "spec": _pod(machine),
-                },
+                "template": {"metadata": {"labels": {"name": machine.nccl_installer, **LABELS}}, "spec": _pod(machine)},
             },
             opts=ResourceOptions(parent=self),
         )

@@ -83,11 +83,7 @@ class GpuPools(pulumi.ComponentResource):
             location=site.region,
             node_locations=[site.zone],
             initial_node_count=fewest,
-            autoscaling={
-                "total_min_node_count": fewest,
-                "total_max_node_count": nodes.max,
-                "location_policy": "ANY",
-            },
+            autoscaling={"total_min_node_count": fewest, "total_max_node_count": nodes.max, "location_policy": "ANY"},
             management={"auto_repair": capacity.auto_repair, "auto_upgrade": True},
             # Flex-start nodes are renewed by their run time, and reject surge settings (GKE docs, 2026-04-13).
             upgrade_settings=None

@@ -147,10 +147,7 @@ def _interfaces(machine: GkeMachine) -> dict[str, str]:
     """
     networks = ["default", GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine.nics))]
     interfaces = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
-    return {
-        "networking.gke.io/default-interface": "eth0",
-        "networking.gke.io/interfaces": json.dumps(interfaces),
-    }
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(interfaces)}
 
 
 def _device_class() -> dict[str, Any]:

@@ -103,10 +103,7 @@ class KubeRay(pulumi.ComponentResource):
             "singleNamespaceInstall": True,
             "watchNamespace": [NAMESPACE],
             # The chart's default is 0.1 CPU and 512 MiB, the memory for 500 pods (its values, 002c26b0).
-            "resources": {
-                "requests": {"cpu": "100m", "memory": "512Mi"},
-                "limits": {"cpu": "500m", "memory": "1Gi"},
-            },
+            "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}},
         }
         # The release waits until the operator runs, which needs a node.
         own = ResourceOptions(parent=self, depends_on=depends_on)

@@ -134,10 +134,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
             variable("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(node_wait_s(args.settings))),
             *([variable(JOB_STACK, job_stack(args.settings, args.name))] if job else []),
         ],
-        "resources": {
-            "requests": {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY},
-            "limits": {"memory": HEAD_MEMORY},
-        },
+        "resources": {"requests": {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY}, "limits": {"memory": HEAD_MEMORY}},
         **({"command": [PYTHON_PATH]} if service else {}),
     }
     volumes = [

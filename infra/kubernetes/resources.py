@@ -51,10 +51,7 @@ def image_values(chart: Chart, mirror: str | None) -> dict[str, str]:
 
 
 def kubernetes_object(
-    name: str,
-    body: Mapping[str, Any],
-    opts: ResourceOptions,
-    namespace: pulumi.Input[str] | None = None,
+    name: str, body: Mapping[str, Any], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
 ) -> pulumi.CustomResource:
     """Create the object of a manifest, of any kind, in `namespace` unless it is cluster-scoped.
 

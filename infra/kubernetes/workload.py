@@ -30,13 +30,7 @@ from infra.kubernetes.queue_objects import local_queue
 from infra.kubernetes.resources import kubernetes_object
 from infra.kubernetes.start_once import start_once
 from infra.kubernetes.time_limit_objects import time_limit
-from infra.kubernetes.workload_objects import (
-    first_pod_service,
-    head_budget,
-    ingress_policy,
-    pod_monitoring,
-    workload,
-)
+from infra.kubernetes.workload_objects import first_pod_service, head_budget, ingress_policy, pod_monitoring, workload
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""

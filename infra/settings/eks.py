@@ -13,14 +13,7 @@ from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone,
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
-from infra.settings.cloud import (
-    KUBERNETES_LIMITS,
-    CloudSettings,
-    NameLimit,
-    not_a_bucket,
-    not_a_zone,
-    supported,
-)
+from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone, supported
 from infra.settings.common import CloudAccess, CloudNetwork, CloudNodes, CloudRay, CloudStorage
 from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, RayRelease, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, Problem, rule

@@ -23,7 +23,7 @@ from infra.settings.eks import EksSettings, region_problems
 from infra.settings.fields import PartialSettings, Setting, nearest, rules_of, settings_of
 from infra.settings.gke import GkeSettings
 from infra.settings.local import LocalSettings
-from infra.settings.problems import CONTRACT, HIDDEN, NOT_SET, Finding, Problem, Rule, SettingsError, shown
+from infra.settings.problems import HIDDEN, NOT_SET, Finding, Problem, Rule, SettingsError, shown
 from infra.settings.stack_file import read_config
 
 NAMESPACE = "rdma-ray"
@@ -134,14 +134,13 @@ def from_stack_file(path: Path, changes: Mapping[str, Any] | None = None) -> Set
 
 def warnings(settings: Settings) -> list[Problem]:
     """Return what valid settings probably do not intend."""
-    found = []
+    problems = []
     for rule in WARNINGS[settings.target]:
         if finding := rule.finding(settings):
             attributes = [".".join(map(to_snake, path.split("."))) for path in rule.settings]
             values = tuple(shown(attrgetter(path)(settings)) for path in attributes)
-            says, fix, source = finding
-            found.append(Problem(settings=rule.settings, values=values, message=says, fix=fix, source=source))
-    return found
+            problems.append(finding.problem(rule.settings, values))
+    return problems
 
 
 def _own(config: Mapping[Any, Any]) -> dict[str, Any]:
@@ -188,7 +187,7 @@ class _Draft:
                 with suppress(ValueError):
                     value = from_json(value, allow_inf_nan=False)
             if isinstance(value, Mapping):
-                yield from ((f"{key}.{inner}", found) for inner, found in value.items() if found is not None)
+                yield from ((f"{key}.{name}", each) for name, each in value.items() if each is not None)
                 continue
             names = SECTIONS[key]
             self.unreadable.update(f"{key}.{name}" for name in names)
@@ -199,19 +198,16 @@ class _Draft:
             else:
                 self.reject(key, f"({type(value).__name__})", finding)
 
-    def reject(self, path: str, text: str, found: Finding, *others: str) -> None:
+    def reject(self, path: str, text: str, finding: Finding, *others: str) -> None:
         """Add a problem with one setting, which counts as unreadable, and with others."""
         self.unreadable.add(path)
         self.texts[path] = text
-        self.report(found, path, *others)
+        self.report(finding, path, *others)
 
-    def report(self, found: Finding, *settings: str) -> None:
+    def report(self, finding: Finding, *settings: str) -> None:
         """Add a problem with settings, of which the first is the one to change."""
         values = tuple(self.texts.get(path, NOT_SET) for path in settings)
-        source = found.source or CONTRACT
-        self.problems.append(
-            Problem(settings=settings, values=values, message=found.message, fix=found.fix, source=source)
-        )
+        self.problems.append(finding.problem(settings, values))
 
     def read(self, path: str, value: Any) -> None:
         """Read one value, or add the problem with it."""
@@ -231,9 +227,7 @@ class _Draft:
             self.values[path] = read
             self.texts[path] = HIDDEN if hidden else shown(read)
         elif hidden and not setting.secret:
-            self.reject(
-                path, HIDDEN, Finding("The encrypted value is not valid here.", "set it in clear text, to see why")
-            )
+            self.reject(path, HIDDEN, Finding("The encrypted value is not valid.", "set it in clear text, to see why"))
         elif not (fitting := [target for target, other in known.items() if not isinstance(other.read(value), Finding)]):
             self.reject(path, HIDDEN if hidden else _written(value), read)
         elif self.target:
@@ -312,8 +306,8 @@ class _Draft:
         """Add the findings of the rules."""
         settings = self.settings()
         for rule in RULES[self.target]:
-            if found := rule.finding(settings):
-                self.report(found, *rule.settings)
+            if finding := rule.finding(settings):
+                self.report(finding, *rule.settings)
         if stack is not None and self.target in NAME_LIMITS:
-            for found in stack_name_rejected(stack, NAME_LIMITS[self.target]):
-                self.report(found, "target")
+            for finding in stack_name_rejected(stack, NAME_LIMITS[self.target]):
+                self.report(finding, "target")

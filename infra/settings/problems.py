@@ -82,6 +82,11 @@ class Finding(NamedTuple):
     fix: str
     source: str = ""
 
+    def problem(self, settings: tuple[str, ...], values: tuple[str, ...]) -> Problem:
+        """Return the problem with these settings."""
+        source = self.source or CONTRACT
+        return Problem(settings=settings, values=values, message=self.message, fix=self.fix, source=source)
+
 
 Findings = Iterator[Finding]
 
