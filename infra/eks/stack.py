@@ -34,6 +34,7 @@ from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import EksSettings, Problem, SettingsError
 from infra.settings.eks import region_problems
+from infra.settings.problems import NOT_SET, Finding
 
 
 def deploy(settings: EksSettings) -> dict[str, Any]:
@@ -54,15 +55,12 @@ def provider_problems(settings: EksSettings, region: str | None) -> list[Problem
     """Return the problems of the provider's region."""
     if region:
         return region_problems(settings.location, region)
-    return [
-        Problem(
-            settings=("aws:region",),
-            values=("(not set)",),
-            message="Every resource belongs to a region, and the stack file names none.",
-            fix=f"pulumi config set aws:region {zone_region(settings.location) or 'THE-REGION-OF-THE-ZONE'}",
-            source="pulumi-aws 7.51.1: provider configuration",
-        )
-    ]
+    fix = f"pulumi config set aws:region {zone_region(settings.location) or 'THE-REGION-OF-THE-ZONE'}"
+    message, source = (
+        "Every resource belongs to a region, but none is set.",
+        "pulumi-aws 7.51.1: provider configuration",
+    )
+    return [Finding(message, fix, source).problem(("aws:region",), (NOT_SET,))]
 
 
 class EksStack(pulumi.ComponentResource):

@@ -87,11 +87,6 @@ ENVIRONMENT = (
 )
 
 
-def rdma_network(nic: int) -> str:
-    """Return the name of the Network object of an RDMA NIC, counted from 0."""
-    return f"rdma-{nic}"
-
-
 def fabric(machine: GkeMachine) -> Fabric:
     """Return the fabric of this machine type: RoCE with the gIB plugin."""
     return Fabric(

@@ -34,6 +34,7 @@ from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
 from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
+from infra.settings.problems import NOT_SET, Finding
 
 
 def deploy(settings: GkeSettings) -> dict[str, Any]:
@@ -53,15 +54,9 @@ def project_problems(project: str | None) -> list[Problem]:
     """Return the problem of a missing project, a setting of the provider."""
     if project:
         return []
-    return [
-        Problem(
-            settings=("gcp:project",),
-            values=("(not set)",),
-            message="Every resource belongs to a Google Cloud project, which also gets the bill; none is named.",
-            fix="pulumi config set gcp:project YOUR-PROJECT-ID",
-            source="pulumi-gcp 10.2.0: provider configuration",
-        )
-    ]
+    message = "Every resource belongs to a Google Cloud project, which also pays for it, but none is set."
+    fix, source = "pulumi config set gcp:project YOUR-PROJECT-ID", "pulumi-gcp 10.2.0: provider configuration"
+    return [Finding(message, fix, source).problem(("gcp:project",), (NOT_SET,))]
 
 
 class GkeStack(pulumi.ComponentResource):

@@ -26,7 +26,7 @@ from infra.kubernetes import queue_objects as objects
 from infra.kubernetes.namespace import RayNamespace
 from infra.kubernetes.pods import KUBERAY_NAMESPACE, RayArgs
 from infra.kubernetes.queue_args import QueueArgs
-from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, QueueArgs
+from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from infra.kubernetes.resources import helm_release, image_values, kubernetes_object
 
 

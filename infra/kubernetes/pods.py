@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.catalog.capacity import longest_wait_s
-from infra.catalog.names import METRICS_PORT
+from infra.catalog.names import METRICS_PORT, NAMESPACE
 
 if TYPE_CHECKING:
     from infra.fabric import GpuPod, Variable

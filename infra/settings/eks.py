@@ -352,12 +352,7 @@ def region_problems(location: str, region: str) -> list[Problem]:
     here = region_of(location, region)
     if here == region:
         return []
-    return [
-        Problem(
-            settings=("aws:region", "location"),
-            values=(region, location),
-            message=f"The zone is in {here or 'another region'}; {region} does not have it.",
-            fix=f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}",
-            source="pulumi-aws 7.51.1: provider configuration; EC2 docs, zone ids",
-        )
-    ]
+    message = f"The zone is in {here or 'another region'}, but resources would be created in {region}."
+    fix = f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}"
+    finding = Finding(message, fix, "pulumi-aws 7.51.1: provider configuration; EC2 docs, zone ids")
+    return [finding.problem(("aws:region", "location"), (region, location))]
