@@ -92,13 +92,12 @@ def picture(result: Result) -> bytes:
                 )
                 top += size * 1.4
         drawing.set_layout_engine("constrained", rect=(30 / WIDTH, 0.01, 1 - 60 / WIDTH, 1 - top / HEIGHT - 0.03))
-        grid = drawing.subplots(2 if len(chosen) > 3 else 1, 3 if len(chosen) > 2 else 2, squeeze=False).flatten()
-        for (title, lines_of_plot), axes in zip(chosen, grid, strict=False):
-            curves(axes, lines_of_plot, levels(lines_of_plot, result))
+        grid = 2 if len(chosen) > 3 else 1, 3 if len(chosen) > 2 else 2
+        for number, (title, plot) in enumerate(chosen, 1):
+            axes = drawing.add_subplot(*grid, number)
+            curves(axes, plot, levels(plot, result))
             axes.get_legend().set_title(title, prop={"weight": "bold", "size": 12})
             axes.get_legend().set_alignment("left")
-        for unused in grid[len(chosen) :]:
-            unused.set_axis_off()
         return encoded(drawing, "png")
 
 

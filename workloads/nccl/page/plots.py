@@ -28,10 +28,6 @@ MAX_CELLS = 32  # in a line of a heat map
 VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", BAD: "bad"}
 VARIABLES |= zip(LINES, ("one", "two", "three", "four"), strict=True)
 """The page's CSS variable of each color: they follow the reader's color scheme."""
-NOTES = {
-    "all_reduce": "the most that rings can carry (trees and NVLS may exceed it: they carry less over each NIC)",
-    "all_to_all": "of which each rank has its share",
-}
 Groups = dict[str, list[Row]]
 """Rows of increasing size by the name of their plot, or of their line, which is empty if a plot has only one."""
 Drawn = tuple[str, str, Figure, str]
@@ -84,9 +80,8 @@ def levels(lines: Groups, result: Result) -> list[tuple[str, float, str]]:
     machine = CATALOG.get(verdict.machine or "") if verdict and result.proves == "fabric" and not limits else None
     if machine and world and not machine.unsupported and world.per_node == machine.gpus:
         limit = ceiling(op, Expectation(machine=machine.name, nodes=world.nodes), frozenset({"ring"}))
-        note = NOTES.get(op, "the most that they can carry")
         nics = f"{machine.nics} NICs of {machine.gbps_per_nic} Gbit/s per {machine.name}"
-        found += [("line rate", limit, f"{nics}, {note}")] if limit else []
+        found += [("line rate", limit, nics)] if limit else []
     judged = [one for one in verdict.comparisons if one.op == op] if verdict else []
     for one in sorted(judged, key=lambda one: one.size)[-1:]:
         text = f"{MARGIN * 100:.0f} % of {one.expected:g} GB/s published at {format_size(one.size)}: {one.source}"
