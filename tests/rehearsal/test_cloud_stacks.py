@@ -57,7 +57,7 @@ def test_resources_match_golden_list(rehearse: Rehearse, stack: str) -> None:
     text, file, like = golden(rehearse(stack).graph), GOLDEN / f"{stack}.txt", stack.partition("-")[0]
     if like != stack:
         lines = differences(golden(rehearse(like).graph), text)
-        text = "\n".join((f"Differences from {like}.txt:", *lines)) + "\n"
+        text = "\n".join((f"Differences from {like}:", *lines)) + "\n"
     if os.environ.get("UPDATE_GOLDENS"):
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8"), f"{file.name} differs; if that is meant: make golden"

@@ -138,7 +138,7 @@ def in_clear_text(value: Any) -> Any:
     return value
 
 
-def shown(deployment: Mapping[str, Any], graph: Graph, like: Graph) -> Iterator[str]:
+def shown(deployment: Mapping[str, Any], graph: Graph, like: str, other: Graph) -> Iterator[str]:
     """Yield the lines of a golden file."""
     (config,) = json.loads(outputs(deployment)["kubeconfig"])["clusters"]
     root = outputs(deployment, masked)
@@ -149,7 +149,8 @@ def shown(deployment: Mapping[str, Any], graph: Graph, like: Graph) -> Iterator[
         for option in ("ignoreChanges", "replaceOnChanges"):
             if paths := node.get(option):
                 yield f"{option} of {node['type']} {node['urn'].rpartition('::')[2]}: {', '.join(sorted(paths))}"
-    yield from differences(golden(like), golden(graph))
+    yield f"Differences from {like}:"
+    yield from differences(golden(other), golden(graph))
 
 
 def outputs(deployment: Mapping[str, Any], read: Callable[[Any], Any] = in_clear_text) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def test_other_settings_match_golden_list(
         # After a crash, `make up` finds every resource by its tags or its inputs.
         if node.type.startswith("aws:") and node.type not in FOUND_BY_TAGS:
             assert import_id(PendingCreate(node.name, node.type, node.inputs), None), node.name
-    text = "\n".join(shown(deployment, graph, rehearse(like).graph)) + "\n"
+    text = "\n".join(shown(deployment, graph, like, rehearse(like).graph)) + "\n"
     golden_file = GOLDEN / "settings" / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDENS"):
         golden_file.parent.mkdir(exist_ok=True)
