@@ -52,7 +52,7 @@ WITHOUT = {
 }
 """Commands that images of others lack, whatever the tag, by repository (ray-project/ray: docker/base-deps; AWS' as in
 pins.py). Without torchrun there is no torch."""
-OWN_IMAGE = "build this project's image by `rdma-ray image build --push`, which sets ray.image (docs/images.md)"
+OWN_IMAGE = "build this project's image with `rdma-ray image build --push`, which sets ray.image (docs/images.md)"
 LARGEST_OWNER = 8
 """Shortest prefix of an authorized network: our choice. No organization owns a larger one."""
 OWN_NETWORKS = 'your own networks, such as ["203.0.113.7/32"], or access.publicEndpoint to false'
@@ -139,7 +139,7 @@ class CloudSettings(ServiceRules, Section):
         widest = min(collapse_addresses(map(IPv4Network, networks)), key=lambda each: each.prefixlen, default=None)
         if self.access.public_endpoint and widest and widest.prefixlen < LARGEST_OWNER:
             part = f"{widest}, {widest.num_addresses / 2**32:.0%} of the Internet"
-            yield Finding(f"They contain {part}: one leaked credential or one API server bug opens the cluster.", fix)
+            yield Finding(f"These networks contain {part}: one leaked credential or API server bug is enough.", fix)
 
     @rule("storage.mountPath", source=LAYOUT)
     def mount_path_hides_system(self) -> Findings:
@@ -199,7 +199,7 @@ class CloudSettings(ServiceRules, Section):
     @rule("ray.image", source=RAY_IMAGES)
     def image_is_gpu_alias(self) -> Findings:
         if _tag(self.ray.image).endswith("-gpu"):
-            fix = f"name the CUDA version, such as {self.ray.version}-py311-cu128"
+            fix = f"choose a tag with the CUDA version, such as {self.ray.version}-py311-cu128"
             yield Finding("A tag that ends with -gpu means CUDA 12.1, which is too old for H200 and B200 GPUs.", fix)
 
     @rule("ray.image", "nodes.machine", source=BLACKWELL)
@@ -255,7 +255,8 @@ class CloudSettings(ServiceRules, Section):
         elif self.ray.mode == "indexed-job" and others and line.split()[0] != "torchrun":
             fix = "begin it with torchrun, and move what comes before into the image or the program"
             yield Finding(
-                f"Without torchrun at its start it runs on one pod; the other {others} cost money and idle.", fix
+                f"Only one pod runs it, since it does not begin with torchrun; {others} more would cost money and idle.",
+                fix,
             )
 
 

@@ -234,7 +234,7 @@ class EksSettings(CloudSettings):
     def capacity_block_not_static(self) -> Findings:
         if self.nodes.capacity == "capacity-block" and self.nodes.min > 0:
             also = ", and fabric to efa, which scales up from 0 nodes" if self.fabric == "efa-dranet" else ""
-            message = f"A Capacity Block has no machine before it begins: EKS cannot create {self.nodes.min} nodes."
+            message = f"EKS cannot create {self.nodes.min} nodes before a Capacity Block begins or after it ends."
             yield Finding(message, f"set nodes.min to 0{also}")
 
     @rule("nodes.blockEnds", "nodes.capacity", source=BLOCKS)
@@ -317,7 +317,7 @@ class EksSettings(CloudSettings):
             "storage.exportDeletions": storage.export_deletions,
         }
         if storage.bucket is None and (path := next((path for path, changed in unused.items() if changed), None)):
-            fix = f"name the bucket in storage.bucket, or remove {path}"
+            fix = f"set storage.bucket, or remove {path}"
             yield Finding("Without a bucket the stack has no file system, so nothing would use this setting.", fix)
 
     @rule("storage.capacityGib", "storage.efa", source=LUSTRE)

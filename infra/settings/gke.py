@@ -155,7 +155,7 @@ class GkeSettings(CloudSettings):
     @rule("access.dnsEndpoint", "access.publicEndpoint", "access.authorizedNetworks", source=CONTROL_PLANE)
     def control_plane_out_of_reach(self) -> Findings:
         if not (self.access.dns_endpoint or self.access.public_endpoint or self.access.authorized_networks):
-            fix = 'set access.authorizedNetworks to ranges of your VPN, such as ["10.1.0.0/16"], or dnsEndpoint to true'
+            fix = 'set access.authorizedNetworks to your VPN, such as ["10.1.0.0/16"], or access.dnsEndpoint to true'
             yield Finding("Nothing outside the cluster could reach its control plane, not even Pulumi.", fix)
 
     @rule("access.authorizedNetworks", "access.publicEndpoint", source=CONTROL_PLANE)
@@ -215,14 +215,14 @@ class GkeSettings(CloudSettings):
     def compact_without_policy(self) -> Findings:
         if self.nodes.compact and not set(self.nodes.capacities) & set(COMPACT):
             fix = f"remove nodes.compact, or set nodes.capacity to {' or '.join(COMPACT)}"
-            yield Finding("GKE rejects a placement policy of queued nodes, and a reservation has its own place.", fix)
+            yield Finding("GKE rejects a placement policy for queued nodes, and reservations fix where nodes are.", fix)
 
     @rule("nodes.min", "nodes.capacity", source=TOOLKIT)
     def flex_start_not_static(self) -> Findings:
         least, capacity, fix = self.nodes.min, self.nodes.capacity, "set nodes.min to 0"
         if capacity == "flex-start" and least > 0:
             yield Finding(
-                f"Flex-start nodes start when pods wait and end within seven days: {least} cannot stay up.", fix
+                f"Flex-start nodes start for pods and end within seven days: {least} nodes cannot stay up.", fix
             )
         elif capacity == "flex-start-queued" and least > 0:
             yield Finding(
@@ -288,7 +288,9 @@ class GkeSettings(CloudSettings):
         after_reservation = self.nodes.capacities == ("reservation", "flex-start-queued")
         if after_reservation and not self.compute_class and self.queue != "kueue":
             fix = "set queue to kueue, or remove nodes.fallback"
-            yield Finding("Only Kueue requests queued nodes when the reservation is in use.", fix)
+            yield Finding(
+                "Only Kueue requests queued nodes when the reservation is in use; jobs would wait for it.", fix
+            )
 
     @rule("fabric", "nodes.min", "nodes.capacity", "nodes.fallback", source=CLAIMS)
     def claims_from_zero_nodes(self) -> Findings:
@@ -313,7 +315,7 @@ class GkeSettings(CloudSettings):
     def claims_of_queued_nodes(self) -> Findings:
         if self.fabric == "managed-dranet" and "flex-start-queued" in self.nodes.capacities:
             fix = "set fabric to multi-network, or choose another capacity than flex-start-queued"
-            yield Finding("A ProvisioningRequest fails with claims of NICs, which exist only after their pods.", fix)
+            yield Finding("A ProvisioningRequest that claims NICs fails: a claim exists only after its pod does.", fix)
 
     @rule("storage.bucket", source=BUCKETS)
     def bucket_malformed(self) -> Findings:
