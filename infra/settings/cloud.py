@@ -255,7 +255,7 @@ class CloudSettings(ServiceRules, Section):
         elif self.ray.mode == "indexed-job" and others and line.split()[0] != "torchrun":
             fix = "begin it with torchrun, and move what comes before into the image or the program"
             yield Finding(
-                f"Only one pod runs it, since it does not begin with torchrun; {others} more would cost money and idle.",
+                f"Only one pod runs it, since it does not begin with torchrun; {others} more would idle at full cost.",
                 fix,
             )
 
