@@ -138,8 +138,11 @@ class CloudSettings(ServiceRules, Section):
             yield Finding("Without a list of networks, the cloud opens the public endpoint to the whole Internet.", fix)
         widest = min(collapse_addresses(map(IPv4Network, networks)), key=lambda each: each.prefixlen, default=None)
         if self.access.public_endpoint and widest and widest.prefixlen < LARGEST_OWNER:
-            part = f"{widest}, {widest.num_addresses / 2**32:.0%} of the Internet"
-            yield Finding(f"These networks contain {part}: one leaked credential or API server bug is enough.", fix)
+            share = widest.num_addresses / 2**32
+            yield Finding(
+                f"They contain {widest}, {share:.0%} of the Internet: one leaked credential or API server bug is enough.",
+                fix,
+            )
 
     @rule("storage.mountPath", source=LAYOUT)
     def mount_path_hides_system(self) -> Findings:
