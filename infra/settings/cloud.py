@@ -139,10 +139,7 @@ class CloudSettings(ServiceRules, Section):
         widest = min(collapse_addresses(map(IPv4Network, networks)), key=lambda each: each.prefixlen, default=None)
         if self.access.public_endpoint and widest and widest.prefixlen < LARGEST_OWNER:
             share = widest.num_addresses / 2**32
-            yield Finding(
-                f"They contain {widest}, {share:.0%} of the Internet: one leaked credential or API server bug is enough.",
-                fix,
-            )
+            yield Finding(f"They contain {widest}, {share:.0%} of the Internet: one leaked credential is enough.", fix)
 
     @rule("storage.mountPath", source=LAYOUT)
     def mount_path_hides_system(self) -> Findings:
@@ -243,9 +240,7 @@ class CloudSettings(ServiceRules, Section):
         mode, least, most = self.ray.mode, self.ray.min_workers, self.ray.max_workers
         if mode in ("job", "indexed-job") and least != most:
             fix = f"set ray.minWorkers to {most} (or remove it), or ray.mode to cluster"
-            yield Finding(
-                f"Mode {mode} always has ray.maxWorkers nodes, here {most}; it cannot start with {least}.", fix
-            )
+            yield Finding(f"Mode {mode} always has ray.maxWorkers nodes ({most}) and cannot start with {least}.", fix)
 
     @rule("ray.entrypoint", "ray.mode", "ray.maxWorkers", source="rdma-ray: docs/indexed-job.md")
     def torchrun_not_on_every_pod(self) -> Findings:
@@ -257,10 +252,7 @@ class CloudSettings(ServiceRules, Section):
             yield Finding("A job's entry point runs on the head only, which has no GPU for torchrun.", fix, HTTP_MODE)
         elif self.ray.mode == "indexed-job" and others and line.split()[0] != "torchrun":
             fix = "begin it with torchrun, and move what comes before into the image or the program"
-            yield Finding(
-                f"Only one pod runs it, since it does not begin with torchrun; {others} more would idle at full cost.",
-                fix,
-            )
+            yield Finding(f"It begins without torchrun, so one pod runs it; {others} more idle at full cost.", fix)
 
 
 def is_private(network: IPv4Network) -> bool:

@@ -32,7 +32,7 @@ PLACEMENT = "aws/aws-parallelcluster #6311, 2024-06-25: no placement group with 
 LUSTRE = "FSx for Lustre docs, deployment and storage class options; unverified, 2026-11"
 LUSTRE_CLIENTS = "FSx for Lustre docs, configure-efa-clients, read 2026-11"
 LUSTRE_EFA = "FSx for Lustre docs, EFA-enabled file systems; aws-fsx-csi-driver v1.9.0 example, read 2026-08"
-LUSTRE_EFA_SIZES = "FSx for Lustre docs, increase-storage-capacity: 4800 GiB at 1000 MBps/TiB; read 2026-11-26"
+LUSTRE_EFA_SIZES = "increase-storage-capacity: 4800 GiB at 1000 MBps/TiB; read 2026-11-26"
 PARTITIONS = "EKS docs add-ons-images: GovCloud and China have registries of their own; zone ids unverified, 2026-11"
 REGISTRIES = "KubeRay, NVIDIA and Cluster Autoscaler charts: images at quay.io, nvcr.io, registry.k8s.io; read 2026-11"
 SUBNETS = "EKS docs network-reqs: subnets in at least two availability zones; unverified, 2026-11"
@@ -322,13 +322,10 @@ class EksSettings(CloudSettings):
 
     @rule("storage.capacityGib", "storage.efa", source=LUSTRE)
     def file_system_size(self) -> Findings:
-        size, efa, least = self.storage.capacity_gib, self.storage.efa, SMALLEST_EFA_GIB
-        if efa and size < least:
-            fix = f"set storage.capacityGib to {least}, or remove storage.efa"
-            yield Finding(f"A file system with EFA has at least {least} GiB; FSx rejects {size}.", fix, LUSTRE_EFA)
-        elif efa and size % least:
-            fix, source = f"set storage.capacityGib to {-(-size // least) * least}", LUSTRE_EFA_SIZES
-            yield Finding(f"A file system with EFA has a multiple of {least} GiB; FSx rejects {size}.", fix, source)
+        size, step, source = self.storage.capacity_gib, SMALLEST_EFA_GIB, f"{LUSTRE_EFA}; {LUSTRE_EFA_SIZES}"
+        if self.storage.efa and size % step:
+            fix = f"set storage.capacityGib to {-(-size // step) * step}, or remove storage.efa"
+            yield Finding(f"A file system with EFA has a multiple of {step} GiB; FSx rejects {size}.", fix, source)
         elif size != SMALLEST_GIB and size % STEP_GIB:
             fix = f"set storage.capacityGib to {-(-size // STEP_GIB) * STEP_GIB}"
             yield Finding(f"FSx for Lustre has {SMALLEST_GIB} GiB or a multiple of {STEP_GIB}; it rejects {size}.", fix)

@@ -201,12 +201,9 @@ class GkeSettings(CloudSettings):
     @rule("nodes.maxRunHours", "nodes.capacity", source=DWS)
     def run_time_wrong(self) -> Findings:
         hours = self.nodes.max_run_hours or 0
-        if "flex-start" not in f"{self.nodes.capacity} {self.nodes.fallback}":
-            if hours:
-                fix = "remove nodes.maxRunHours, or set nodes.capacity to flex-start"
-                yield Finding(
-                    f"{self.nodes.capacity} nodes have no run time: nothing ends them after {hours} hours.", fix
-                )
+        if hours and "flex-start" not in f"{self.nodes.capacity} {self.nodes.fallback}":
+            fix = "remove nodes.maxRunHours, or set nodes.capacity to flex-start"
+            yield Finding(f"{self.nodes.capacity} nodes have no run time: nothing ends them after {hours} hours.", fix)
         elif hours > MAX_RUN_HOURS:
             fix = f"set nodes.maxRunHours to {MAX_RUN_HOURS} or less, and let the training resume from checkpoints"
             yield Finding(f"A flex-start node ends after {MAX_RUN_HOURS} hours (seven days); GKE rejects {hours}.", fix)
@@ -221,13 +218,9 @@ class GkeSettings(CloudSettings):
     def flex_start_not_static(self) -> Findings:
         least, capacity, fix = self.nodes.min, self.nodes.capacity, "set nodes.min to 0"
         if capacity == "flex-start" and least > 0:
-            yield Finding(
-                f"Flex-start nodes start for pods and end within seven days: {least} nodes cannot stay up.", fix
-            )
+            yield Finding(f"Flex-start nodes end within seven days, so {least} nodes cannot stay up.", fix)
         elif capacity == "flex-start-queued" and least > 0:
-            yield Finding(
-                "Queued nodes exist for one admitted request only: GKE rejects a minimum above 0.", fix, QUEUED
-            )
+            yield Finding("Queued nodes exist for one request only: GKE rejects a minimum above 0.", fix, QUEUED)
 
     @rule("nodes.fallback", "nodes.capacity", source=f"{FLAVORS}; {QUEUED}")
     def fallback_never_tried(self) -> Findings:
@@ -288,27 +281,20 @@ class GkeSettings(CloudSettings):
         after_reservation = self.nodes.capacities == ("reservation", "flex-start-queued")
         if after_reservation and not self.compute_class and self.queue != "kueue":
             fix = "set queue to kueue, or remove nodes.fallback"
-            yield Finding(
-                "Only Kueue requests queued nodes when the reservation is in use; jobs would wait for it.", fix
-            )
+            yield Finding("Only Kueue requests queued nodes; without it, jobs wait for the reservation.", fix)
 
     @rule("fabric", "nodes.min", "nodes.capacity", "nodes.fallback", source=CLAIMS)
     def claims_from_zero_nodes(self) -> Findings:
-        capacity, fallback, stays = self.nodes.capacity, self.nodes.fallback, "begins with 0 nodes and would stay there"
+        capacity, fallback = self.nodes.capacity, self.nodes.fallback
         flex_start = capacity.startswith("flex-start")
         if self.fabric != "dranet" or (self.nodes.min and not fallback and not flex_start):
             return
         fix = "fabric to multi-network" + ("" if "queued" in f"{capacity} {fallback}" else " or managed-dranet")
-        if flex_start:
-            pool, fix = f"A {capacity} pool {stays}", f"set {fix}"
-        elif fallback:
-            pool, fix = f"The pool of nodes.fallback {stays}", f"remove nodes.fallback, or set {fix}"
-        else:
-            pool, fix = "This pool would never get a node", f"set nodes.min to 1, or {fix}"
+        others = "remove nodes.fallback, or set" if fallback else "set nodes.min to 1, or"
         yield Finding(
-            "GKE's autoscaler learns the NICs of open-source DRANET from a running node; a label could replace it, but "
-            f"also starts Google's own driver. {pool}.",
-            fix,
+            "GKE's autoscaler learns the NICs of open-source DRANET from a running node, or from a label that also "
+            "starts Google's own driver: a pool that begins with 0 nodes would stay empty.",
+            f"set {fix}" if flex_start else f"{others} {fix}",
         )
 
     @rule("fabric", "nodes.capacity", "nodes.fallback", source=CLAIMS_OF_REQUESTS)
