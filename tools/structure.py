@@ -71,7 +71,7 @@ def problems(root: Path) -> Iterator[str]:
     graph = {module: set(targets) for module, targets in imports.items() if not module.startswith("tests.")}
     while circle := _circle(graph):
         steps = [f"{place[one]}:{imports[one][other]} imports {other}" for one, other in circle]
-        yield f"import circle: {'; '.join(steps)}: move what they share to a module of its own"
+        yield f"import circle: {'; '.join(steps)}: move what they share to a separate module"
         graph[circle[0][0]].discard(circle[0][1])
     lengths = {path: len(files[module].read_text().splitlines()) for module, path in place.items()}
     yield from (f"{path}: {n} lines, more than {MAX_LINES}: split it" for path, n in lengths.items() if n > MAX_LINES)

@@ -91,7 +91,7 @@ class ClusterFolder:
         """Open the parent folder. In /tmp, which has the sticky bit, no other user can replace it afterwards.
 
         Raises:
-            FolderError: Another program was there first: it is no folder, or belongs to another user, who could read
+            FolderError: Another program was there first: it is not a folder, or belongs to another user, who could read
                 or replace its contents.
             FileNotFoundError: It is not there.
         """
@@ -102,7 +102,7 @@ class ClusterFolder:
         try:
             if parent < 0 or os.fstat(parent).st_uid != os.getuid():
                 raise FolderError(
-                    f"{path} is no folder, or belongs to another user; remove it, or ask its owner to, and try again"
+                    f"{path} is not a folder, or belongs to another user; remove it, or ask its owner to, and try again"
                 )
             yield parent
         finally:

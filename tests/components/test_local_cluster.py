@@ -131,7 +131,7 @@ def test_folder_that_another_user_made_first_is_refused(plant: Callable[[Path, P
         as_user(ATTACKER, lambda: plant(tmp / "rdma-ray-1234", tmp / "elsewhere"))
         before = sorted((path, path.lstat().st_mode) for path in tmp.rglob("*"))
         [said] = set(as_user(VICTIM, use))
-        assert said.startswith(f"{tmp / 'rdma-ray-1234'} is no folder, or belongs to another user; remove it")
+        assert said.startswith(f"{tmp / 'rdma-ray-1234'} is not a folder, or belongs to another user; remove it")
         assert sorted((path, path.lstat().st_mode) for path in tmp.rglob("*")) == before
 
 

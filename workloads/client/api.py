@@ -158,7 +158,7 @@ class Api:
         else:
             found = [self.call(_path(job_id))]
         if not found or not isinstance(found[0], dict):  # "" names the list of jobs
-            raise UnknownError(f"{job_id!r} is no job's ID: see `rdma-ray list`")
+            raise UnknownError(f"{job_id!r} is not the ID of a job: see `rdma-ray list`")
         return dict(found[0])
 
     def jobs(self) -> list[Job]:
@@ -311,7 +311,9 @@ class Api:
         """Return the status, the target of a redirect, and the content of an answer."""
         place = urlsplit(address)
         if place.scheme not in ("http", "https") or not place.hostname:
-            raise WorkloadError(f"the stack's outputs have {address!r} as Ray's address, which is no http:// address")
+            raise WorkloadError(
+                f"the stack's outputs have {address!r} as Ray's address, which is not an http:// address"
+            )
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         connection = kind(place.hostname, place.port, timeout=timeout_s)
         try:

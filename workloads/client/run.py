@@ -141,7 +141,7 @@ def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, 
             print(line, file=sys.stderr)
     except MALFORMED as error:
         says = f"the result of job {ended.job.id} contradicts itself ({type(error).__name__}: {last_line(error)})"
-        raise WorkloadError(f"{says}: see its log by `rdma-ray logs {ended.job.id}`") from None
+        raise WorkloadError(f"{says}: read its log with `rdma-ray logs {ended.job.id}`") from None
     return int(result.exit_code)
 
 

@@ -43,7 +43,7 @@ WAYS = (
     (r"PodsReadyTimeout", "its pods were not ready in time: the findings about pods and nodes say why"),
     (r"Preempt", "a workload of higher priority, or with a right to the quota, needs it"),
     (r"NodeFailures", "a node of it failed, and there was no other one in its topology"),
-    (r"QueueStopped|OnHold", "an administrator has stopped the queue: spec.stopPolicy of the queue says so"),
+    (r"QueueStopped|OnHold", "an administrator has stopped the queue with spec.stopPolicy"),
 )
 """What a reason or message means for the next step. Too many re-queues also follow a lack of machines: kueue#15255."""
 

@@ -57,7 +57,7 @@ def inspect(
     if out is not None and not out.absolute().parent.is_dir():
         raise WorkloadError(f"--out {out}: there is no folder {out.absolute().parent}")
     if out is not None and out.exists() and not out.is_file():
-        raise WorkloadError(f"--out {out}: it exists and is no regular file: name a new file")
+        raise WorkloadError(f"--out {out}: it exists and is not a regular file: choose a new file")
     with Connection(options) as stack:
         collector = Collector(stack, _progress)
         state = collector.collect()

@@ -98,7 +98,7 @@ def unpacked(event: Mapping[str, Any]) -> str:
     """Return the log that an event carries, of which a rank sends KEPT bytes. ValueError if it is broken."""
     data = event.get("data")
     if not isinstance(data, str) or len(data) > LONGEST_DATA:
-        raise ValueError(f"its data is no text of at most {LONGEST_DATA} characters")
+        raise ValueError(f"its data is not a text of at most {LONGEST_DATA} characters")
     try:
         # Bytes that are no UTF-8 are sent as three.
         text = zlib.decompressobj().decompress(base64.b64decode(data, validate=True), 3 * KEPT + 2**10)

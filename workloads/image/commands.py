@@ -111,7 +111,7 @@ def _plan(options: BuildOptions, text: str, file: Path, folder: Path) -> tuple[s
         )
     if not repository and options.push:
         raise WorkloadError(
-            f"--push: {file.name} names no repository of yours: name one by --repository, such as"
+            f"--push: {file.name} has no image in your repository: choose one with --repository, such as"
             " us-central1-docker.pkg.dev/PROJECT/REPOSITORY/ray-gke or"
             " ACCOUNT.dkr.ecr.REGION.amazonaws.com/ray-efa"
         )

@@ -233,7 +233,9 @@ def choose(name: ToolName | None, build: Build, *, dry_run: bool) -> Tool:
     if name:
         raise WorkloadError(f"--tool {name}: {problems[name]}")
     reasons = "\n".join(f"  {known}: {problem}" for known, problem in problems.items())
-    raise WorkloadError(f"no tool can build {build.image} here:\n{reasons}\ninstall one of them, or name one by --tool")
+    raise WorkloadError(
+        f"no tool can build {build.image} here:\n{reasons}\ninstall one of them, or choose one with --tool"
+    )
 
 
 def login(repository: str, tool: str) -> str:

@@ -269,8 +269,8 @@ def decode(text: object) -> Snapshot:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise WorkloadError(f"the monitor's file is no snapshot of this version: {where}: {first['msg']}") from None
+        raise WorkloadError(f"the monitor's file is not a snapshot of this version: {where}: {first['msg']}") from None
     except (*untrusted.MALFORMED, zlib.error) as error:
-        raise WorkloadError(f"the monitor's file is no snapshot of this version: {error}") from None
+        raise WorkloadError(f"the monitor's file is not a snapshot of this version: {error}") from None
     note = [f"{limit.cut} lists, texts or levels, which are too long"] if limit.cut else []
     return found.model_copy(update={"notes": [*found.notes, *note]})

@@ -82,7 +82,7 @@ def bench_job(
         print(_next_steps(job, settings.nodes.machine), file=sys.stderr)
         return
     if job.image.own_keys:
-        raise WorkloadError("--ssh-key: the image of this stack has a key pair of its own; leave the option out")
+        raise WorkloadError("--ssh-key: the image of this stack already has a key pair; omit the option")
     if sys.stdout.isatty():
         raise WorkloadError("--ssh-key: a private key does not belong on a screen; add `| kubectl apply -f -`")
     sys.stdout.write(as_yaml([key_secret(job, *_key_pair(job.name))]))

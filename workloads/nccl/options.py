@@ -235,7 +235,7 @@ class MultiGpuOptions(GangOptions):
             raise WorkloadError(f"--devices {devices}: a node of this stack has {gpus} GPUs")
         fault = parse_fault(self.inject_fault, self.nodes)
         if fault is not None and (fault.kind, fault.when) != ("corrupt", None):
-            raise WorkloadError(f"{self.inject_fault!r} is no fault of this check: write corrupt:RANK")
+            raise WorkloadError(f"{self.inject_fault!r} is not a fault of this check: write corrupt:RANK")
         return placed.model_copy(update={"devices": devices})
 
 
@@ -262,7 +262,7 @@ def parse_fault(text: str | None, ranks: int) -> Fault | None:
     known = kind in ("corrupt", "stale", "hang") and when in ("", "before", "timed", "after")
     if not known or not rank.isdigit() or int(rank) >= ranks or (kind == "hang" and when):
         raise WorkloadError(
-            f"{text!r} is no fault: write corrupt:RANK, stale:RANK or hang:RANK with a rank below {ranks};"
+            f"{text!r} is not a fault: write corrupt:RANK, stale:RANK or hang:RANK with a rank below {ranks};"
             " the first two accept :before, :timed or :after as well"
         )
     return Fault(kind, int(rank), when or None)

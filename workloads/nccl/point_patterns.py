@@ -57,7 +57,7 @@ class Variant:
         pattern, *rail, direction = name.split(" ") if name.count(" ") in (1, 2) else ("", "")
         known = pattern in PATTERNS and direction in DIRECTIONS and (pattern == RAIL) == bool(rail)
         if not known or not all(number.isdecimal() for number in rail):
-            raise ValueError(f"{name!r} is no point-to-point measurement: `PATTERN DIRECTION` or `rail N DIRECTION`")
+            raise ValueError(f"{name!r} is not a point-to-point measurement: `PATTERN DIRECTION` or `rail N DIRECTION`")
         return cls(pattern, direction, int(rail[0]) if rail else None)
 
 
@@ -76,7 +76,7 @@ def choose(names: Sequence[str], nodes: int, per_node: int) -> list[str]:
     """
     for name in names:
         if name not in (*PATTERNS, "all"):
-            raise ValueError(f"{name!r} is no pattern: choose from all, {', '.join(PATTERNS)}")
+            raise ValueError(f"{name!r} is not a pattern: choose from all, {', '.join(PATTERNS)}")
         if name != "all" and not possible(name, nodes, per_node):
             needed = "at least 2 ranks per node" if nodes > 1 or name == INTRA else "at least 2 nodes"
             raise ValueError(f"pattern {name} needs {needed}: this run has {nodes} nodes with {per_node} ranks each")

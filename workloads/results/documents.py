@@ -59,8 +59,8 @@ class JobResult(Part):
         schema = document.get("schema") if isinstance(document, dict) else None
         if schema != expected:
             raise WorkloadError(
-                f"{name} is no result of this version: its schema is {repr(schema)[:80]}, not {expected!r}. Create one"
-                f" with `{cls.writer} --json FILE`"
+                f"{name} is not a result of this version: its schema is {repr(schema)[:80]}, not {expected!r}."
+                f" Create one with `{cls.writer} --json FILE`"
             )
         try:
             found = cls.model_validate(document)
@@ -70,7 +70,7 @@ class JobResult(Part):
             where = ".".join(map(str, first["loc"]))
             raise WorkloadError(f"{name} is an incomplete result: {where}: {first['msg']}") from None
         except ValueError as error:
-            raise WorkloadError(f"{name} is no result: {error}") from None
+            raise WorkloadError(f"{name} is not a result: {error}") from None
         return found
 
 

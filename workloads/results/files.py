@@ -35,7 +35,7 @@ def read_json(path: Path) -> Any:
     """Return the document in a JSON file. WorkloadError if it cannot be read."""
     data = read_bytes(path)
     if len(data) > LARGEST:
-        raise WorkloadError(f"cannot read {path}: it has more than {LARGEST // 2**20} MiB, so it is no result")
+        raise WorkloadError(f"cannot read {path}: it has more than {LARGEST // 2**20} MiB, so it is not a result")
     try:
         return loads(data)
     except ValueError as error:
@@ -97,7 +97,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _integer(text: str) -> int:

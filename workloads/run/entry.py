@@ -59,7 +59,7 @@ def _check(command: tuple[str, ...]) -> None:
             raise WorkloadError(f"COMMAND: {word!a} contains a NUL byte, which no program's argument can")
     first = command[0]
     if re.match(r"[A-Za-z_]\w*=", first, re.ASCII):
-        raise WorkloadError(f"COMMAND begins with {first}, which is no program: set a variable with --env {first}")
+        raise WorkloadError(f"COMMAND begins with {first}, which is not a program: set a variable with --env {first}")
     if len(command) == 1 and re.search(r"\s", first):
         raise WorkloadError(f"no program has the name {first!r}: leave out the quotes, or use -- bash -c '…'")
 

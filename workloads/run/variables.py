@@ -106,7 +106,9 @@ def _lines(file: Path) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of `NAME=VALUE` lines; `export`, comments and quotes around a value are accepted."""
     data = read_bytes(file, LARGEST_FILE)
     if len(data) > LARGEST_FILE:
-        raise WorkloadError(f"--env-file {file}: more than {LARGEST_FILE // 2**20} MiB, so it is no file of variables")
+        raise WorkloadError(
+            f"--env-file {file}: more than {LARGEST_FILE // 2**20} MiB, so it is not a file of variables"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

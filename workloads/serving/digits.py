@@ -46,7 +46,7 @@ class Model:
         try:
             values = torch.tensor(image, dtype=torch.float32)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"the image is no list of numbers: {error}") from None
+            raise ValueError(f"the image is not a list of numbers: {error}") from None
         if values.shape != (8, 8) or not bool(((values >= 0) & (values <= 16)).all()):
             raise ValueError(f"the image has shape {list(values.shape)}, not 8 by 8, or values outside 0 to 16")
         with torch.inference_mode():

@@ -92,7 +92,7 @@ class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
         for word in words:
             name = word.partition("=")[0]
             if not re.fullmatch(rf"[a-z][a-z-]+(={_WORD})?", word):
-                raise ValueError(f"{word!r} is no long option without dashes and spaces: write reservation=NAME")
+                raise ValueError(f"{word!r} is not a long option without dashes and spaces: write reservation=NAME")
             if name in OWN:
                 raise ValueError(f"{name} is set by the script: use the option of `rdma-ray slurm run`, or none")
         return words
@@ -112,5 +112,5 @@ class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
     def _absolute(cls, mounts: tuple[str, ...]) -> tuple[str, ...]:
         for mount in mounts:
             if not re.fullmatch(r"/[^:,]*(:/[^:,]*)?", mount):
-                raise ValueError(f"{mount} is no mount: write /folder or /folder:/target, without a comma")
+                raise ValueError(f"{mount} is not a mount: write /folder or /folder:/target, without a comma")
         return mounts

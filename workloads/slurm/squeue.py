@@ -91,7 +91,7 @@ class Job:
 def check_id(text: str) -> str:
     """Return a job's ID. WorkloadError if it is none."""
     if not _ID.fullmatch(text):
-        raise WorkloadError(f"{text!r} is no ID of a Slurm job: write its number, as `squeue --me` shows it")
+        raise WorkloadError(f"{text!r} is not the ID of a Slurm job: write its number, as `squeue --me` shows it")
     return text
 
 

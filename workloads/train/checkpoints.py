@@ -161,7 +161,7 @@ class Folder:
         except OSError as error:
             raise DamagedError(f"{CARD} cannot be read: {reason(error)}") from error
         except ValueError as error:
-            raise DamagedError(f"{CARD} is no card of this version ({last_line(error)})") from error
+            raise DamagedError(f"{CARD} is not a manifest of this version ({last_line(error)})") from error
         if label_of(card.step) != label:
             raise DamagedError(f"{CARD} is of step {card.step}")
         return card

@@ -101,7 +101,7 @@ class Metadata(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self.ALLOWED or (module == "torch" and isinstance(getattr(torch, name, 0), torch.dtype)):
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint's metadata")
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of the metadata of a checkpoint")
 
 
 class Reader(FileSystemReader):

@@ -85,7 +85,7 @@ def meets(values: Mapping[str, str], requirement: Json) -> bool:
                 return False
             return int(found) > int(wanted[0]) if operator == "Gt" else int(found) < int(wanted[0])
         case operator:
-            raise ValueError(f"{operator} is no operator of a node selector")
+            raise ValueError(f"{operator} is not an operator of a node selector")
 
 
 def place_of(node: Json, pool: str, pods: Iterable[Json]) -> CandidateNode:

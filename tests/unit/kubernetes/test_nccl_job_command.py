@@ -98,7 +98,7 @@ def test_missing_ssh_keygen_is_reported(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([GKE, "--ssh-key"], "the image of this stack has a key pair of its own"),
+        ([GKE, "--ssh-key"], "the image of this stack already has a key pair"),
         ([GKE, "--stack", "eks"], "--stack eks: .*Pulumi.gke.yaml names a stack already"),
         (["--stack", "nowhere"], "Pulumi.nowhere.yaml has 1 problem"),
         (["--stack", "local"], "target local: .* use `rdma-ray bench nccl`"),

@@ -225,7 +225,7 @@ def test_an_interruption_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("out", "why"), [("no/b.tar.gz", "there is no folder"), ("/dev/null", "no regular file"), (".", "no regular")]
+    ("out", "why"), [("no/b.tar.gz", "there is no folder"), ("/dev/null", "not a regular file"), (".", "not a regular")]
 )
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
     out: str, why: str, monkeypatch: pytest.MonkeyPatch

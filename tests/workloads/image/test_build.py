@@ -145,7 +145,7 @@ def test_failure_changes_nothing(
 @pytest.mark.parametrize(
     ("stack", "arguments", "says"),
     [
-        ("gke", ["--push"], "--push: Pulumi.gke.yaml names no repository of yours"),
+        ("gke", ["--push"], "--push: Pulumi.gke.yaml has no image in your repository"),
         ("gke", ["--repository", "https://example.com/ray"], "--repository https://example.com/ray: write registry"),
         ("gke", ["--repository", "example.com/ray:1"], "without a tag"),
         ("gke", ["--repository", "example.com/Ray"], "lower case"),

@@ -162,7 +162,7 @@ def packed(document: bytes) -> str:
     ids=["empty", "text", "cut", "empty document", "number", "bomb"],
 )
 def test_what_is_no_snapshot_is_one_error(text: object) -> None:
-    with pytest.raises(WorkloadError, match="the monitor's file is no snapshot of this version") as error:
+    with pytest.raises(WorkloadError, match="the monitor's file is not a snapshot of this version") as error:
         decode(text)
     assert len(str(error.value)) < 300
 

@@ -134,7 +134,7 @@ def test_the_default_is_two_nodes_with_all_their_gpus() -> None:
         (8, {"backend": "mpi"}, "'auto', 'nccl' or 'gloo'"),
         (0, {"backend": "nccl"}, "have no GPUs"),
         (8, {"inject_fault": "corrupt:2"}, "rank below 2"),
-        (8, {"inject_fault": "hang:0"}, "is no fault"),
+        (8, {"inject_fault": "hang:0"}, "is not a fault"),
     ],
 )
 def test_resolve_rejects_what_does_not_fit(gpus: int, changes: dict[str, Any], message: str) -> None:

@@ -278,7 +278,7 @@ def test_machine_option_judges_again(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("[]", "its schema is None"),
         ('{"schema": "rdma-ray/nccl/1"}', "rdma-ray/nccl/1"),
         ('{"schema": "rdma-ray/nccl/3"}', "is an incomplete result: started"),
-        ('{"schema": "rdma-ray/nccl/3", "started": NaN}', "NaN is no JSON number"),
+        ('{"schema": "rdma-ray/nccl/3", "started": NaN}', "NaN is not a JSON number"),
     ],
 )
 def test_unreadable_results_are_errors(

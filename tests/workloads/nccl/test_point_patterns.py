@@ -41,7 +41,7 @@ def test_names_parse_to_their_variant_and_are_distinct() -> None:
 
 @pytest.mark.parametrize("name", ["", "pairs", "pairs sideways", "rail up", "pairs 1 up", "rail x up", "up", "a b c d"])
 def test_parse_rejects_other_names(name: str) -> None:
-    with pytest.raises(ValueError, match="no point-to-point measurement"):
+    with pytest.raises(ValueError, match="not a point-to-point measurement"):
         Variant.parse(name)
 
 

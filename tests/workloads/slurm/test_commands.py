@@ -119,10 +119,10 @@ def test_interruption_leaves_the_job(
     [
         ("sbatch", None, ["run"], "no sbatch on PATH: run this on a login node"),
         ("sbatch", "echo 'error: invalid partition' >&2; exit 1", ["run"], "sbatch refused: error: invalid partition"),
-        ("sbatch", "echo hello", ["run"], "'hello' is no ID of a Slurm job"),
+        ("sbatch", "echo hello", ["run"], "'hello' is not the ID of a Slurm job"),
         ("scontrol", "echo 'Invalid job id specified' >&2; exit 1", ["attach", "7"], "Invalid job id specified"),
         ("scontrol", "echo what", ["attach", "7"], "scontrol's answer on job 7 cannot be read"),
-        ("scontrol", "", ["attach", "7;x"], "'7;x' is no ID of a Slurm job"),
+        ("scontrol", "", ["attach", "7;x"], "'7;x' is not the ID of a Slurm job"),
         ("scontrol", "", ["run", "--storage", "sbatch"], "--storage sbatch: File exists"),
     ],
 )

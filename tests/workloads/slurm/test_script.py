@@ -119,7 +119,7 @@ def place(tmp_path: Path) -> Place:
         (["--sbatch", "array=1-3"], "array is set by the script"),
         (["--storage", "~/x"], "~/x is not expanded in a script"),
         (["--storage", "a\nb"], "'a\\nb' contains a character that no line of a script can hold"),
-        (["--mount", "data"], "data is no mount"),
+        (["--mount", "data"], "data is not a mount"),
         (["--image", "no.tar.gz"], "--image no.tar.gz: no such file"),
         (["--", ""], "COMMAND is empty"),
         (["--", "a\0b"], "NUL"),

@@ -114,16 +114,19 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "damaged metadata": (lambda run: flip(run / NEW / ".metadata", 99), ".metadata has changed"),
     "damaged state": (lambda run: flip(run / NEW / "state.pt", 99), "state.pt has changed"),
     "no card": (lambda run: (run / NEW / CARD).unlink(), "its write did not finish"),
-    "empty card": (lambda run: (run / NEW / CARD).write_bytes(b""), "is no card of this version"),
-    "damaged card": (lambda run: flip(run / NEW / CARD, 0), "is no card of this version"),
-    "card of another format": (lambda run: card(run, format="rdma-ray/checkpoint/2"), "is no card of this version"),
+    "empty card": (lambda run: (run / NEW / CARD).write_bytes(b""), "is not a manifest of this version"),
+    "damaged card": (lambda run: flip(run / NEW / CARD, 0), "is not a manifest of this version"),
+    "card of another format": (
+        lambda run: card(run, format="rdma-ray/checkpoint/2"),
+        "is not a manifest of this version",
+    ),
     "card of another step": (lambda run: shutil.copy(run / OLD / CARD, run / NEW / CARD), "is of step 10"),
     "card that lacks files": (lambda run: card(run, files={}), "does not name state.pt"),
     "wrong digest": (lambda run: card(run, files={"state.pt": DIGEST}), "state.pt has .* had 1 when"),
     "shard of another step": (lambda run: shutil.copy(run / OLD / "__1_0.distcp", run / NEW), "distcp has changed"),
     "unreadable": (lambda run: folder_instead(shard(run)), "__1_0.distcp cannot be read"),
     "more than was written": (lambda run: shard(run).open("ab").write(b"more"), "__1_0.distcp has .* and had"),
-    "code as metadata": (lambda run: forge(run, ".metadata", pickle.dumps(Harmful())), "Path.touch is no part"),
+    "code as metadata": (lambda run: forge(run, ".metadata", pickle.dumps(Harmful())), "Path.touch is not part"),
     "code as state": (lambda run: forge(run, "state.pt", pickle.dumps(Harmful())), "it cannot be read"),
 }  # fmt: skip
 

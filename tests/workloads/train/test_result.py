@@ -167,4 +167,4 @@ def test_an_unreadable_result_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert "cannot read" in capsys.readouterr().err
     file.write_text("{}")
     assert main(["train", "report", str(file)]) == Exit.ERROR
-    assert "is no result of this version: its schema is None" in capsys.readouterr().err
+    assert "is not a result of this version: its schema is None" in capsys.readouterr().err
