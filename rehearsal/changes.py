@@ -150,7 +150,7 @@ class Up:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class EditResult:
     """An edit with what its preview shows, its `up` with protection on, with protection off if that refused it, and
     without a refresh; `again` is what the next preview shows, or ""."""
 
@@ -197,7 +197,7 @@ class Drill:
         """Return a workspace of the drill."""
         return Workspace(self._folder / name, self._plugins)
 
-    def run(self, edit: Edit, workspace: Workspace) -> Result:
+    def run(self, edit: Edit, workspace: Workspace) -> EditResult:
         """Apply an edit in copies of the stack."""
         project = self._project(edit, workspace)
         engine = self._copy(edit, workspace)
@@ -223,7 +223,7 @@ class Drill:
         _apply(engine, edit, project)
         # The worst case: otherwise the refusal of one node group may come before the update of another.
         stale = _up(engine, "--refresh=false", "--continue-on-error")
-        return Result(edit=edit, planned=planned, up=up, unprotected=unprotected, stale=stale, again=again)
+        return EditResult(edit=edit, planned=planned, up=up, unprotected=unprotected, stale=stale, again=again)
 
     def _copy(self, edit: Edit, workspace: Workspace) -> Engine:
         shutil.rmtree(workspace.folder, ignore_errors=True)
@@ -311,7 +311,7 @@ def _words(changes: Iterable[Change]) -> str:
     return "; ".join(f"{op} {', '.join(names)}" for op, names in found.items()) or "nothing"
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[EditResult]) -> str:
     """Return the results as a table in Markdown."""
     head = "| change | stack | made by | the preview shows | `up` | `up` with `protect: false` | `up --refresh=false` |"
     return "\n".join((head, "|---|---|---|---|---|---|---|", *(one.row for one in results))) + "\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 from rehearsal.engine.faults import HOWS
 from rehearsal.engine.workspace import ROOT
 from rehearsal.fork_server import ForkServer
-from rehearsal.sweep import COMMANDS, Case, Result, Sweep, table, why
+from rehearsal.sweep import COMMANDS, Case, Sweep, TrialResult, table, why
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,9 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(
             f"{len(cases)} cases, {options.workers} at a time; prepared in {time.monotonic() - began:.0f} s", flush=True
         )
-        so_far: list[Result] = []
+        so_far: list[TrialResult] = []
 
-        def on_line(result: Result) -> None:
+        def on_line(result: TrialResult) -> None:
             so_far.append(result)
             end = (
                 "converged"

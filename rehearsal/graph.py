@@ -16,7 +16,7 @@ class GraphError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class GraphNode:
     """Resource of a deployment. Components, providers and the stack are also nodes, but take no time.
 
     `depends` are all dependencies. `data` are those that the resource cannot exist without: the resources whose outputs
@@ -61,7 +61,7 @@ class Node:
 class Graph:
     """Resources of a deployment by URN, each after its dependencies. Equal deployments give equal graphs."""
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, GraphNode]
     _needed: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -75,7 +75,7 @@ class Graph:
         # A resource that awaits deletion shares its URN with its replacement.
         states = [state for state in inner.get("resources") or [] if not state.get("delete")]
         below = _descendants(states)
-        nodes: dict[str, Node] = {}
+        nodes: dict[str, GraphNode] = {}
         for state in states:
             node = _node(state)
             inside = [urn for dep in node.depends for urn in below.get(dep, ()) if dep != node.parent and urn in nodes]
@@ -83,11 +83,11 @@ class Graph:
             nodes[node.urn] = replace(node, depends=node.depends | frozenset(inside) - {node.urn})
         return cls(_sorted(nodes))
 
-    def __getitem__(self, urn: str) -> Node:
+    def __getitem__(self, urn: str) -> GraphNode:
         return self.nodes[urn]
 
     @cached_property
-    def managed(self) -> list[Node]:
+    def managed(self) -> list[GraphNode]:
         """The resources that a cloud creates, in order of dependence."""
         return [node for node in self.nodes.values() if node.managed]
 
@@ -122,7 +122,7 @@ class Graph:
                     ahead.append(step)
         return found
 
-    def configuration(self, node: Node) -> Mapping[str, Any]:
+    def configuration(self, node: GraphNode) -> Mapping[str, Any]:
         """Return the inputs of a resource's provider."""
         provider = self.nodes.get(node.provider or "")
         return {} if provider is None else provider.inputs
@@ -137,7 +137,7 @@ class Graph:
             self._needed[urn] = self._reach(urn, lambda node: node.depends)
         return self._needed[urn]
 
-    def falls_with(self, urn: str) -> list[Node]:
+    def falls_with(self, urn: str) -> list[GraphNode]:
         """Return the created resources that depend on the data of a resource, and are deleted with it.
 
         Components are not followed, because their children do not use their values.
@@ -147,13 +147,13 @@ class Graph:
         )
         return [node for node in self.managed if node.urn in reached]
 
-    def waits_for(self, urn: str) -> list[Node]:
+    def waits_for(self, urn: str) -> list[GraphNode]:
         """Return the resources that are created after a resource but do not use its data, so they can outlive it."""
         reached = self._reach(urn, lambda node: self.dependents[node.urn])
         falls = {node.urn for node in self.falls_with(urn)}
         return [node for node in self.managed if node.urn in reached - falls]
 
-    def _reach(self, urn: str, following: Callable[[Node], Iterable[str]]) -> frozenset[str]:
+    def _reach(self, urn: str, following: Callable[[GraphNode], Iterable[str]]) -> frozenset[str]:
         reached: set[str] = set()
         ahead = [urn]
         while ahead:
@@ -164,7 +164,7 @@ class Graph:
         return frozenset(reached - {urn})
 
 
-def _node(state: Mapping[str, Any]) -> Node:
+def _node(state: Mapping[str, Any]) -> GraphNode:
     urn = state["urn"]
     # A reference to a provider is URN::ID.
     provider = str(state.get("provider") or "").rpartition("::")[0] or None
@@ -172,7 +172,7 @@ def _node(state: Mapping[str, Any]) -> Node:
     values = {dep for deps in (state.get("propertyDependencies") or {}).values() for dep in deps or ()}
     # A registration waits for its parent's, and therefore for all dependencies of the parent.
     data = frozenset(values | {other for other in (provider, parent, deleted_with) if other})
-    return Node(
+    return GraphNode(
         urn=urn,
         type=state["type"],
         name=urn.split("::", 3)[-1],
@@ -206,10 +206,10 @@ def _descendants(states: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     return below
 
 
-def _sorted(nodes: Mapping[str, Node]) -> dict[str, Node]:
+def _sorted(nodes: Mapping[str, GraphNode]) -> dict[str, GraphNode]:
     """Sort by dependence, then by type and name."""
     missing: dict[str, int] = {}
-    dependents: dict[str, list[Node]] = {}
+    dependents: dict[str, list[GraphNode]] = {}
     for node in nodes.values():
         for urn in sorted(node.depends):
             if urn not in nodes:
@@ -218,7 +218,7 @@ def _sorted(nodes: Mapping[str, Node]) -> dict[str, Node]:
         missing[node.urn] = len(node.depends)
     ready = [(node.key, node) for node in nodes.values() if not missing[node.urn]]
     heapq.heapify(ready)
-    done: dict[str, Node] = {}
+    done: dict[str, GraphNode] = {}
     while ready:
         _, node = heapq.heappop(ready)
         done[node.urn] = node

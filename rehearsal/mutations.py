@@ -23,7 +23,7 @@ from rehearsal.engine.commands import Engine
 from rehearsal.engine.kind import Json
 from rehearsal.engine.values import Path
 from rehearsal.engine.workspace import ROOT, Workspace
-from rehearsal.graph import Graph, Node
+from rehearsal.graph import Graph, GraphNode
 from rehearsal.invariants.invariant import Stack
 from rehearsal.invariants.violations import violations
 from rehearsal.replay import Replay
@@ -47,7 +47,7 @@ FREE: Mapping[str, str] = {
 class Mutation:
     """Input that was taken out or changed, what notices it, and the message."""
 
-    node: Node
+    node: GraphNode
     path: Path
     taken_out: bool
     by: Notice

@@ -15,7 +15,7 @@ from rehearsal.clouds.registry import cloud
 from rehearsal.engine.kind import Json, Refusal
 from rehearsal.engine.protocol import RefusedError, created
 from rehearsal.engine.state import View
-from rehearsal.graph import Graph, Node
+from rehearsal.graph import Graph, GraphNode
 
 Objects = Mapping[tuple[str, str], str]
 
@@ -24,7 +24,7 @@ Objects = Mapping[tuple[str, str], str]
 class Refused:
     """The first refused request: its resource and the reason."""
 
-    node: Node
+    node: GraphNode
     refusal: Refusal
 
 
@@ -79,7 +79,7 @@ class _Memory(View):
         return default
 
 
-def _create(graph: Graph, node: Node, state: View) -> Refusal | None:
+def _create(graph: Graph, node: GraphNode, state: View) -> Refusal | None:
     package = node.type.partition(":")[0]
     kind = cloud(package).kind(node.type)
     config = graph.configuration(node)

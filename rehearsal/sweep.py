@@ -94,7 +94,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Result:
+class TrialResult:
     """Result of a case: the request that the fault hit ("create gcp:compute/network:Network cluster"), and the
     problems.
 
@@ -155,12 +155,12 @@ class Sweep:
                 for how in hows:
                     yield Case(command, step, how)
 
-    def run(self, cases: Sequence[Case], workers: int, report: Callable[[Result], None]) -> list[Result]:
+    def run(self, cases: Sequence[Case], workers: int, report: Callable[[TrialResult], None]) -> list[TrialResult]:
         """Run cases, `workers` at a time. `report` receives each result. Workspaces of failed cases stay."""
         workspaces = [self._workspace(f"worker-{number}") for number in range(workers)]
         return in_parallel(cases, workspaces, self._run, lambda _case, result: report(result))
 
-    def _run(self, case: Case, workspace: Workspace) -> Result:
+    def _run(self, case: Case, workspace: Workspace) -> TrialResult:
         began = time.monotonic()
         start = self.starts[case.command]
         shutil.rmtree(workspace.folder, ignore_errors=True)
@@ -182,7 +182,7 @@ class Sweep:
         engine_state, objects_now = EngineState.of(workspace, self._stack), engine.objects()
         wrong += _differences(engine_state, objects_now, start)
         orphans = tuple(sorted(objects_now - engine_state.things - start.made_by_others))
-        result = Result(case, injected, tuple(wrong), orphans, time.monotonic() - began)
+        result = TrialResult(case, injected, tuple(wrong), orphans, time.monotonic() - began)
         if not result.converged:
             shutil.copytree(workspace.folder, self._folder / f"failed {case}".replace("/", "-"), dirs_exist_ok=True)
         return result
@@ -226,9 +226,9 @@ def _last_words(said: CommandResult) -> str:
     return " | ".join(errors[:3]) or f"exit status {said.status}"
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[TrialResult]) -> str:
     """Return a Markdown table of the results by command and kind of fault, and every case that did not converge."""
-    groups: dict[tuple[str, str], list[Result]] = {}
+    groups: dict[tuple[str, str], list[TrialResult]] = {}
     for result in results:
         groups.setdefault((result.case.command, result.case.how), []).append(result)
     groups |= {("all", ""): list(results)} if results else {}
@@ -242,7 +242,7 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join([*lines, "", *(["Not converged:", "", *failed] if failed else ["Every case converged."])]) + "\n"
 
 
-def why(result: Result) -> str:
+def why(result: TrialResult) -> str:
     """Return the problems of a case in one line."""
     reasons = [*result.wrong, *(f"orphan: {type_} {id_}" for type_, id_ in result.orphans)]
     return "; ".join(reasons[:4]) + (f"; {len(reasons) - 4} more" if len(reasons) > 4 else "")

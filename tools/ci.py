@@ -46,7 +46,7 @@ _INSTALL = (
 )
 
 
-class Part(Child):
+class CiPart(Child):
     """One command of the run. The output of a background part is printed at the end, if it fails.
 
     Args:
@@ -81,7 +81,7 @@ class Run:
     """The parts of one run, within one time budget."""
 
     def __init__(self, budget_s: float = BUDGET_S) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[CiPart] = []
         self.left_out: list[tuple[str, str]] = []
         self.cut_off = False
         self.signals = note_signals()
@@ -93,9 +93,9 @@ class Run:
         """Seconds left of the budget."""
         return self._began + self._budget_s - time.monotonic()
 
-    def begin(self, name: str, command: Sequence[str]) -> Part:
+    def begin(self, name: str, command: Sequence[str]) -> CiPart:
         """Start a background part at low priority."""
-        self.parts.append(Part(name, ["nice", "-n", "19", *command], background=True))
+        self.parts.append(CiPart(name, ["nice", "-n", "19", *command], background=True))
         return self.parts[-1]
 
     def do(self, *names: str) -> None:
@@ -107,10 +107,10 @@ class Run:
             return
         for number, name in enumerate(names):
             command = [*(_LATER if number else ()), *name.split()]
-            self.parts.append(Part(name, command, margin=f"{name} │ " if len(names) > 1 else ""))
+            self.parts.append(CiPart(name, command, margin=f"{name} │ " if len(names) > 1 else ""))
         self.wait(*self.parts[-len(names) :])
 
-    def wait(self, *parts: Part) -> None:
+    def wait(self, *parts: CiPart) -> None:
         """Wait for parts; interrupt them when the run is interrupted or out of time."""
         wait_for(parts, self._over, _GRACE_S)
 

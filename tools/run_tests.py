@@ -44,7 +44,7 @@ _LATER = ["nice", "-n", "5"]
 _PYTEST = [sys.executable, "-u", "-m", "pytest"]
 
 
-class Part(Child):
+class TestPart(Child):
     """A pytest process. Its progress is printed line by line, its report as a whole at the end."""
 
     def __init__(self, name: str, command: Sequence[str], width: int) -> None:
@@ -85,7 +85,7 @@ def run(commands: Mapping[str, Sequence[str]]) -> int:
     signals = note_signals()
     began = time.monotonic()
     width = max(map(len, commands))
-    parts = [Part(name, command, width) for name, command in commands.items()]
+    parts = [TestPart(name, command, width) for name, command in commands.items()]
     # A second Ctrl-C is a new reason: pytest then ends without cleaning up.
     wait_for(parts, lambda: "interrupted" + " again" * (len(signals) - 1) if signals else "", _GRACE_S)
     print()

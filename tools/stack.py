@@ -32,7 +32,7 @@ from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, settle
 from workloads.nccl.report import largest
-from workloads.nccl.result import Result
+from workloads.nccl.result import BenchResult
 from workloads.nccl.units import format_size
 from workloads.results.files import write_file
 from workloads.terminal.console import Terminal, table_of
@@ -301,7 +301,7 @@ def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float]
         outputs: Outputs of the stack, with masked secrets.
         seconds: Duration of each phase of `make up`.
     """
-    benchmark = Result.model_validate_json((results / "nccl" / "result.json").read_text())
+    benchmark = BenchResult.model_validate_json((results / "nccl" / "result.json").read_text())
     training = json.loads((results / "digits.json").read_text())
     accuracy, epochs, world = training["accuracy"], len(training["epochs"]), training["world"]
     nodes, ray = outputs["nodes"], outputs["ray"]

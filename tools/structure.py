@@ -68,6 +68,7 @@ def problems(root: Path) -> Iterator[str]:
     yield from _mutual(place, imports)
     yield from _on_cluster(files, place)
     yield from _names_of_libraries(files, place)
+    yield from _classes(files, place)
     graph = {module: set(targets) for module, targets in imports.items() if not module.startswith("tests.")}
     while circle := _circle(graph):
         steps = [f"{place[one]}:{imports[one][other]} imports {other}" for one, other in circle]
@@ -167,6 +168,18 @@ def _names_of_libraries(files: Mapping[str, Path], place: Mapping[str, Path]) ->
     for module, path in place.items():
         if (name := module.rpartition(".")[2]) in taken and path.stem != "__main__":
             yield f"{path}: {name} is the name of a library: rename the module"
+
+
+def _classes(files: Mapping[str, Path], place: Mapping[str, Path]) -> Iterator[str]:
+    """Yield public classes of one top folder with the same name: a reader meets both."""
+    seen: dict[tuple[str, str], Path] = {}
+    for module, path in place.items():
+        top = module.partition(".")[0]
+        for node in ast.parse(files[module].read_text()).body if top != "tests" else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                if other := seen.get((top, node.name)):
+                    yield f"{path}:{node.lineno}: class {node.name} is also in {other}: rename one of them"
+                seen[top, node.name] = path
 
 
 def _within(module: str, package: str) -> bool:

@@ -36,7 +36,7 @@ _SHOWN = 60
 """Characters of another's text in a line."""
 
 
-class Api:
+class KubernetesApi:
     """The API server, as a ServiceAccount.
 
     Args:
@@ -95,7 +95,7 @@ def holds_node(pod: dict[str, Any], now: float) -> bool:
     return deleted is None or (killed is not None and killed > now + _LONGEST_GRACE_S)
 
 
-def check(api: Api, args: argparse.Namespace, now: float) -> str:
+def check(api: KubernetesApi, args: argparse.Namespace, now: float) -> str:
     """Start, continue or end the count, and end the workload at the limit. Return what was done.
 
     Raises:
@@ -130,7 +130,7 @@ def check(api: Api, args: argparse.Namespace, now: float) -> str:
     return f"ended. {why}{remark}"
 
 
-def _owned(api: Api, path: str, uid: str) -> list[str]:
+def _owned(api: KubernetesApi, path: str, uid: str) -> list[str]:
     """Return the paths of the objects of a list that an object owns. LookupError if there are none."""
     found = [
         f"{path}/{urllib.parse.quote(each['metadata']['name'], safe='')}"
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--account", type=Path, required=True, help="folder of the ServiceAccount's token")
     args = parser.parse_args()
     try:
-        print(f"{args.workload}: {check(Api(args.account), args, time.time())}", flush=True)
+        print(f"{args.workload}: {check(KubernetesApi(args.account), args, time.time())}", flush=True)
     except (OSError, LookupError) as problem:
         sys.exit(f"{args.workload}: not checked: {problem}")
 

@@ -34,7 +34,7 @@ class SlowNodeError(NodeError):
 
 
 @dataclass(frozen=True)
-class Node:
+class LocalNode:
     """A node: its unique id, and the identity of its guard, which ends with Ray's processes.
 
     The system reuses process ids. With the start time (`started`, seconds since the epoch, as the system reports it) an
@@ -67,7 +67,7 @@ def start(
     ready: Callable[[], bool],
     node_id: str | None = None,
     attempts: int = 3,
-) -> Node:
+) -> LocalNode:
     """Start a Ray node and return once `ready` is true.
 
     First ends an earlier node of the same name: the one that this node replaces, or one that a killed engine left. If
@@ -100,7 +100,7 @@ def start(
         assert watcher.stdin is not None
         committed = False
         try:
-            node = Node(own_id, watcher.pid, psutil.Process(watcher.pid).create_time())
+            node = LocalNode(own_id, watcher.pid, psutil.Process(watcher.pid).create_time())
             _wait_until(ready, watcher, place, name)
             (place / "process.json").write_text(json.dumps(asdict(node)))
             watcher.stdin.write(guard.COMMIT)
@@ -119,7 +119,7 @@ def start(
                 shutil.rmtree(place, ignore_errors=True)
 
 
-def end(folder: ClusterFolder, name: str, node: Node) -> None:
+def end(folder: ClusterFolder, name: str, node: LocalNode) -> None:
     """End this node and remove its folder; a node that has ended already is no error."""
     processes.end(filter(None, [node.guard()]), grace_s=_END_TIMEOUT_S)
     processes.end_marked(f"{folder.key}/{node.id}")
@@ -166,9 +166,9 @@ def _tail(place: Path, lines: int = 20) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-def _recorded(place: Path) -> Node | None:
+def _recorded(place: Path) -> LocalNode | None:
     try:
-        return Node(**json.loads((place / "process.json").read_text()))
+        return LocalNode(**json.loads((place / "process.json").read_text()))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -24,7 +24,7 @@ from infra.local import loopback
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder
 from infra.local.loopback import DASHBOARD_PORT, free_ports, node_address
-from infra.local.node import Node
+from infra.local.node import LocalNode
 
 Properties = dict[str, Any]
 
@@ -179,5 +179,5 @@ def _folder(props: Properties) -> ClusterFolder:
     return ClusterFolder(Path(props["folder"]))
 
 
-def _node(id_: str, props: Properties) -> Node:
-    return Node(id_, int(props["pid"]), float(props["started"]))
+def _node(id_: str, props: Properties) -> LocalNode:
+    return LocalNode(id_, int(props["pid"]), float(props["started"]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rehearsal.clouds.facts import Shape
-from rehearsal.engine.kind import Call, Json, Kind, Reference, Refusal, Rule, Verb, value_at, values_at
+from rehearsal.engine.kind import Call, Json, Reference, Refusal, ResourceKind, Rule, Verb, value_at, values_at
 from rehearsal.engine.state import View
 
 
@@ -55,7 +55,7 @@ def rules_of(module: Mapping[str, object]) -> tuple[SemanticRule, ...]:
     return tuple(each for each in module.values() if isinstance(each, SemanticRule))
 
 
-def constrained(kinds: Iterable[Kind], shapes: Mapping[str, Shape]) -> dict[str, Kind]:
+def constrained(kinds: Iterable[ResourceKind], shapes: Mapping[str, Shape]) -> dict[str, ResourceKind]:
     """Return the kinds by type, each with its shape, and with the generic constraints around its own rules."""
     return {
         type_: replace(
@@ -70,7 +70,7 @@ def constrained(kinds: Iterable[Kind], shapes: Mapping[str, Shape]) -> dict[str,
     }
 
 
-def linked(kinds: Iterable[Kind]) -> dict[str, Kind]:
+def linked(kinds: Iterable[ResourceKind]) -> dict[str, ResourceKind]:
     """Return the kinds by type, each with the constraints of references and names around its own rules."""
     kinds = tuple(kinds)
     return {
@@ -80,7 +80,7 @@ def linked(kinds: Iterable[Kind]) -> dict[str, Kind]:
 
 
 def referenced(
-    kind: Kind, value: Json, config: Mapping[str, Any], *, holding: bool = False
+    kind: ResourceKind, value: Json, config: Mapping[str, Any], *, holding: bool = False
 ) -> Iterator[tuple[Reference, str]]:
     """Yield what an object's inputs or live value name, as (reference, id or value of its `by`).
 
@@ -109,7 +109,7 @@ def _shaped(shape: Shape) -> Rule:
     return check
 
 
-def _exists(kind: Kind) -> Rule:
+def _exists(kind: ResourceKind) -> Rule:
     def reference_exists(call: Call) -> Refusal | None:
         if call.verb == "delete":
             return None
@@ -121,7 +121,7 @@ def _exists(kind: Kind) -> Rule:
     return reference_exists
 
 
-def _free(kind: Kind) -> Rule:
+def _free(kind: ResourceKind) -> Rule:
     def name_is_free(call: Call) -> Refusal | None:
         wanted = [value_at(call.inputs, path) for path in kind.unique]
         if call.verb != "create" or not any(wanted[:1]):
@@ -134,7 +134,7 @@ def _free(kind: Kind) -> Rule:
     return name_is_free
 
 
-def _unused(kind: Kind, kinds: Iterable[Kind]) -> Rule:
+def _unused(kind: ResourceKind, kinds: Iterable[ResourceKind]) -> Rule:
     holders = [
         one for one in kinds if any(kind.type in reference.types and reference.holds for reference in one.references)
     ]

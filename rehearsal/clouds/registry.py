@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from rehearsal.engine.kind import Cloud, Kind
+from rehearsal.engine.kind import Cloud, ResourceKind
 from rehearsal.engine.state import View
 from rehearsal.engine.values import merged
 
@@ -17,7 +17,7 @@ def cloud(package: str) -> Cloud:
     return found
 
 
-def kind_of(type_: str) -> Kind | None:
+def kind_of(type_: str) -> ResourceKind | None:
     """Return the kind of a type token; None for components and types without one."""
     package = type_.partition(":")[0]
     return cloud(package).kind(type_) if package in PACKAGES else None

@@ -17,7 +17,7 @@ from rehearsal.cluster.environment import Environment
 from rehearsal.cluster.objects import place_of
 from rehearsal.engine.commands import PARALLEL, Engine
 from rehearsal.engine.kind import Json, value_at
-from rehearsal.graph import Graph, Node
+from rehearsal.graph import Graph, GraphNode
 from tools.kubernetes.api import ApiError, NotYet
 from tools.process import ProgramEnded
 from workloads.exits import WorkloadError
@@ -95,14 +95,14 @@ class ClusterPhases:
             raise PhaseError(f"{len(left)} objects are left: {', '.join(left[:9])}")
         return f"{len(urns)} deleted one by one, no finalizer stuck, 0 left in the API server, no GPU node"
 
-    def _let_go(self, node: Node, workers: Sequence[str]) -> None:
+    def _let_go(self, node: GraphNode, workers: Sequence[str]) -> None:
         """Scale to 0; without names the operator forgets those that it has deleted."""
         self._scale(node, 0, workers)
 
-    def _keeping(self, node: Node) -> str:
+    def _keeping(self, node: GraphNode) -> str:
         return keeps(self._live(node))
 
-    def _head_alone(self, node: Node) -> None:
+    def _head_alone(self, node: GraphNode) -> None:
         """Wait for the head. There must be no GPU node before a worker needs one."""
         began = time.monotonic()
         self._until("the head", lambda: state(self._live(node)) == "ready", self.comes_s, lambda: self._status(node))
@@ -112,7 +112,7 @@ class ClusterPhases:
         after_s = time.monotonic() - began
         self.environment.timeline.said(f"{display_name(node)}: head ready after {after_s:.0f} s, no GPU node")
 
-    def _want(self, node: Node) -> None:
+    def _want(self, node: GraphNode) -> None:
         self._head_alone(node)
         wanted = min(WORKERS, int(group(self._live(node)).get("maxReplicas", WORKERS)))
         self._scale(node, wanted)
@@ -123,7 +123,7 @@ class ClusterPhases:
 
         self._until(f"{wanted} workers", there, self.comes_s, lambda: self._status(node))
 
-    def _wait(self, node: Node) -> None:
+    def _wait(self, node: GraphNode) -> None:
         def there() -> bool:
             live = self._live(node)
             problem = failed(live)
@@ -133,7 +133,7 @@ class ClusterPhases:
 
         self._until(f"{display_name(node)} runs", there, self.comes_s, lambda: self._status(node))
 
-    def _scale(self, node: Node, replicas: int, ends: Sequence[str] = ()) -> None:
+    def _scale(self, node: GraphNode, replicas: int, ends: Sequence[str] = ()) -> None:
         """Set the number of workers and name those to delete: without names the operator deletes none.
 
         The patch is that of Ray's autoscaler (ray 2.60: autoscaler/_private/kuberay/node_provider.py).
@@ -148,19 +148,19 @@ class ClusterPhases:
             self.environment.timeline.said(f"{display_name(node)}: {replicas} workers requested")
         self.environment.api.patch(kind.written, kind.kind, name, namespace, patch, type="json")
 
-    def _workers(self, node: Node) -> list[str]:
+    def _workers(self, node: GraphNode) -> list[str]:
         name, namespace = place_of(node.id)
         selector = f"ray.io/cluster={name},ray.io/node-type=worker"
         return [pod["metadata"]["name"] for pod in self.environment.api.list("v1", "Pod", namespace, selector)]
 
-    def _live(self, node: Node) -> Json:
+    def _live(self, node: GraphNode) -> Json:
         kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
         live = self.environment.api.get(kind.written, kind.kind, name, namespace)
         if live is None:
             raise PhaseError(f"{display_name(node)} is not in the API server")
         return live
 
-    def _status(self, node: Node) -> Json:
+    def _status(self, node: GraphNode) -> Json:
         found: Json = self._live(node).get("status") or {}
         return found
 
@@ -196,7 +196,7 @@ def _telling() -> Iterator[None]:
         raise PhaseError(str(problem)) from problem
 
 
-def gpu_workloads(graph: Graph) -> Iterator[Node]:
+def gpu_workloads(graph: Graph) -> Iterator[GraphNode]:
     """Yield the GPU workloads of a stack: RayClusters, RayJobs and Jobs."""
     return (node for node in graph.managed if node.type in (CLUSTER, RAY_JOB, JOB))
 
@@ -256,6 +256,6 @@ def _true(status: Json) -> set[str]:
     return {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
 
 
-def display_name(node: Node) -> str:
+def display_name(node: GraphNode) -> str:
     """Return the kind and name of an object of a stack."""
     return f"{api_of_type(node.type).kind} {place_of(node.id)[0]}"

@@ -24,9 +24,9 @@ from rehearsal.cluster.objects import place_of
 from rehearsal.cluster.phases import GPUS, RAY_JOB, WORKERS, ClusterPhases, PhaseError, display_name, group, keeps
 from rehearsal.cluster.scaling import Scale
 from rehearsal.engine.kind import Json, value_at
-from rehearsal.graph import Node
+from rehearsal.graph import GraphNode
 from tools.kubernetes.kubectl import ForwardError, forwarded
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 
 SECONDS = {"idleTimeoutSeconds": 20, "ttlSecondsAfterFinished": 10}
 """Settings of idle times in seconds, with their shortened values."""
@@ -72,12 +72,12 @@ class PodPhases(ClusterPhases):
         self.traces = traces
         """Returns the host resources that stopped nodes left behind, one line each."""
 
-    def _want(self, node: Node) -> None:
+    def _want(self, node: GraphNode) -> None:
         self._head_alone(node)
         live = self._live(node)
         self._job(node, live, min(WORKERS, int(group(live).get("maxReplicas", WORKERS))))
 
-    def _wait(self, node: Node) -> None:
+    def _wait(self, node: GraphNode) -> None:
         super()._wait(node)
         live = self._live(node)
         if live["kind"] == "RayCluster":
@@ -87,15 +87,15 @@ class PodPhases(ClusterPhases):
                 f"{display_name(node)} ends", lambda: self._ended(node), self.comes_s, lambda: self._status(node)
             )
 
-    def _let_go(self, node: Node, workers: Sequence[str]) -> None:
+    def _let_go(self, node: GraphNode, workers: Sequence[str]) -> None:
         """Do nothing: Ray's autoscaler scales down."""
 
-    def _keeping(self, node: Node) -> str:
+    def _keeping(self, node: GraphNode) -> str:
         live = self._live(node)
         # Its nodes are released a few seconds after its end, by the shortened timeout.
         return "" if node.type == RAY_JOB and live["spec"].get("shutdownAfterJobFinishes") else keeps(live)
 
-    def _job(self, node: Node, live: Json, nodes: int) -> None:
+    def _job(self, node: GraphNode, live: Json, nodes: int) -> None:
         """Submit a gang of whole nodes and wait for its end; it must have run on that many nodes."""
         say = self.environment.timeline.said
         with self._connected(live) as api:
@@ -127,22 +127,22 @@ class PodPhases(ClusterPhases):
         say(f"{display_name(node)}: job {id_} ran on {', '.join(addresses)} and ended after {after_s:.0f} s")
 
     @contextmanager
-    def _connected(self, cluster: Json) -> Iterator[Api]:
+    def _connected(self, cluster: Json) -> Iterator[JobsApi]:
         """Connect to the job API of a RayCluster, with its token."""
         service, namespace = str(value_at(cluster, "status.head.serviceName")), str(cluster["metadata"]["namespace"])
         name = value_at(cluster, "spec.authOptions.secretName") or cluster["metadata"]["name"]
         secret = self.environment.api.get("v1", "Secret", str(name), namespace)
         token = SecretStr(base64.b64decode((value_at(secret, "data") or {}).get(TOKEN_KEY) or "").decode())
         with forwarded(self.environment.plane.kubeconfig, namespace, f"svc/{service}") as port:
-            yield Api(f"http://127.0.0.1:{port}", token, cluster=service, timeout_s=_REQUEST_S)
+            yield JobsApi(f"http://127.0.0.1:{port}", token, cluster=service, timeout_s=_REQUEST_S)
 
-    def _ended(self, node: Node) -> bool:
+    def _ended(self, node: GraphNode) -> bool:
         status = self._status(node)
         if status.get("jobDeploymentStatus") == "Failed" or status.get("jobStatus") in ("FAILED", "STOPPED"):
             raise PhaseError(f"{display_name(node)} failed: {status.get('message') or status}\n{self._log_of(node)}")
         return status.get("jobDeploymentStatus") == "Complete"
 
-    def _log_of(self, node: Node) -> str:
+    def _log_of(self, node: GraphNode) -> str:
         """Return the output of a RayJob's job while its head exists."""
         status, namespace = self._status(node), place_of(node.id)[1]
         cluster = self.environment.api.get(RAY_API, "RayCluster", str(status.get("rayClusterName")), namespace)

@@ -101,7 +101,7 @@ def unchanged(_live: Json, _state: View) -> Json:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class ResourceKind:
     """Kind of resource in a simulated cloud.
 
     Args:
@@ -207,20 +207,20 @@ class Cloud:
     """
 
     package: str
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, ResourceKind]
     functions: Mapping[str, Function] = field(default_factory=dict)
-    other: Callable[[str], Kind] | None = None
+    other: Callable[[str], ResourceKind] | None = None
     reaches: Callable[[Mapping[str, Any], View], Refusal | None] = field(default=lambda _config, _state: None)
     replace_on: frozenset[str] = frozenset()
     failures: Mapping[str, Refusal] = field(default_factory=dict)
     completed: Callable[[str, Json, Mapping[str, Any]], Json] = field(default=lambda _type, inputs, _config: inputs)
 
-    def kind(self, type_: str) -> Kind | None:
+    def kind(self, type_: str) -> ResourceKind | None:
         """Return the kind of a type token, if this cloud has it."""
         return self.kinds.get(type_) or (self.other(type_) if self.other else None)
 
 
-def first_refusal(kind: Kind, call: Call) -> Refusal | None:
+def first_refusal(kind: ResourceKind, call: Call) -> Refusal | None:
     """Return the first refusal of a request, or None."""
     return next((refusal for rule in kind.rules if (refusal := rule(call)) is not None), None)
 

@@ -19,7 +19,7 @@ from google.protobuf import any_pb2, empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.engine import faults
-from rehearsal.engine.kind import COPY, Call, Cloud, Json, Kind, Refusal, Verb, first_refusal, value_at
+from rehearsal.engine.kind import COPY, Call, Cloud, Json, Refusal, ResourceKind, Verb, first_refusal, value_at
 from rehearsal.engine.state import State, View
 from rehearsal.engine.values import (
     UNKNOWN,
@@ -169,7 +169,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         del request, context
         return empty_pb2.Empty()
 
-    def _kind(self, type_: str) -> Kind:
+    def _kind(self, type_: str) -> ResourceKind:
         kind = self._cloud.kind(type_)
         if kind is None:
             raise RefusedError(
@@ -177,7 +177,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             )
         return kind
 
-    def _made(self, kind: Kind, state: View, injected: faults.How | None, inputs: Json) -> tuple[str, Json]:
+    def _made(self, kind: ResourceKind, state: View, injected: faults.How | None, inputs: Json) -> tuple[str, Json]:
         """Create the object in the cloud state; return its id and value."""
         id_ = self._identify(kind, inputs, state)
         live = created(kind, id_, inputs, self._config, state)
@@ -186,7 +186,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return id_, live
 
     def _changed(
-        self, kind: Kind, state: View, injected: faults.How | None, request: provider_pb2.UpdateRequest
+        self, kind: ResourceKind, state: View, injected: faults.How | None, request: provider_pb2.UpdateRequest
     ) -> Json:
         """Update the object in the cloud state; return its value."""
         inputs, before = (kind.normalized(from_wire(each)) for each in (request.news, request.old_inputs))
@@ -208,7 +208,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             raise RefusedError(self._failure("timeout"), kept=(request.id, now))
         return now
 
-    def _taken_away(self, kind: Kind, state: View, request: provider_pb2.DeleteRequest) -> None:
+    def _taken_away(self, kind: ResourceKind, state: View, request: provider_pb2.DeleteRequest) -> None:
         """Delete the object and its cascade from the cloud state."""
         live = state.get(kind.type, request.id)
         if live is None:
@@ -220,7 +220,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             if kind.cascade(call, type_, other):
                 state.remove(type_, id_)
 
-    def _identify(self, kind: Kind, inputs: Json, state: View) -> str:
+    def _identify(self, kind: ResourceKind, inputs: Json, state: View) -> str:
         id_ = kind.identify(inputs, self._config)
         copy = 1
         while kind.generated_ids and state.get(kind.type, id_) is not None:
@@ -231,7 +231,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def _failure(self, how: faults.How) -> Refusal:
         return self._cloud.failures.get(how) or faults.FAILURES[how]
 
-    def _call(self, verb: Verb, kind: Kind, id_: str, inputs: Json, live: Json, state: View, now: Json) -> Call:
+    def _call(self, verb: Verb, kind: ResourceKind, id_: str, inputs: Json, live: Json, state: View, now: Json) -> Call:
         return Call(
             verb=verb, type=kind.type, id=id_, inputs=inputs, live=live, config=self._config, state=state, now=now
         )
@@ -242,7 +242,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             raise RefusedError(refusal)
 
     @contextmanager
-    def _change(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, View, faults.How | None]]:
+    def _change(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[ResourceKind, View, faults.How | None]]:
         """Run one change of the cloud state as a step of the rehearsal."""
         with self._step(verb, type_, urn) as (kind, injected), self._reaching() as state:
             yield kind, state, injected
@@ -264,7 +264,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             raise kept
 
     @contextmanager
-    def _step(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, faults.How | None]]:
+    def _step(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[ResourceKind, faults.How | None]]:
         """Run one change as a step of the rehearsal: count it, inject a fault, and record its outcome."""
         kind = self._kind(type_)
         with self._state.transaction() as state:
@@ -295,7 +295,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         os._exit(1)
 
 
-def created(kind: Kind, id_: str, inputs: Json, config: Mapping[str, Any], state: View) -> Json:
+def created(kind: ResourceKind, id_: str, inputs: Json, config: Mapping[str, Any], state: View) -> Json:
     """Create an object in the cloud state, and return its value. Raises `RefusedError`."""
     if kind.remembered and not kind.repeatable and state.get(kind.type, id_) is not None:
         raise RefusedError(kind.conflict(kind.type, id_))
@@ -308,7 +308,7 @@ def created(kind: Kind, id_: str, inputs: Json, config: Mapping[str, Any], state
     return live
 
 
-def _judge(kind: Kind, call: Call) -> None:
+def _judge(kind: ResourceKind, call: Call) -> None:
     if (refusal := first_refusal(kind, call)) is not None:
         raise RefusedError(refusal)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from infra.catalog.machines import CATALOG
 from rehearsal.engine.kind import value_at
-from rehearsal.graph import Node
+from rehearsal.graph import GraphNode
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import Pods, Pool, gpu_pods, gpu_pools, gpu_templates, pods_of
+from rehearsal.invariants.placement import MachinePool, Pods, gpu_pods, gpu_pools, gpu_templates, pods_of
 
 EFA = "vpc.amazonaws.com/efa"
 VPC = "gcp:compute/network:Network"
@@ -79,7 +79,7 @@ def the_installer_writes_what_pods_mount(stack: Stack) -> Iterator[str]:
                 yield f"{pods} mount {path}, and the installer writes {written}"
 
 
-def _subnets(stack: Stack) -> dict[tuple[str, str], Node]:
+def _subnets(stack: Stack) -> dict[tuple[str, str], GraphNode]:
     """Return the networks of the additional NICs by the names of network and subnet: all but the cluster's."""
     return {
         (name_of(network), name_of(subnet)): network
@@ -89,7 +89,7 @@ def _subnets(stack: Stack) -> dict[tuple[str, str], Node]:
     }
 
 
-def _places(pool: Pool) -> list[tuple[str, str]]:
+def _places(pool: MachinePool) -> list[tuple[str, str]]:
     """Return the network and subnet of each additional interface of a GKE node."""
     asked = at(pool.node, "networkConfig.additionalNodeNetworkConfigs") or []
     return [(one["network"], one["subnetwork"]) for one in asked]

@@ -14,7 +14,7 @@ from typing import Any
 
 from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings
 from rehearsal.engine.kind import value_at
-from rehearsal.graph import Graph, Node
+from rehearsal.graph import Graph, GraphNode
 
 Invariant = Callable[["Stack"], Iterator[str]]
 """Yields each violation as text; nothing if the invariant holds. Its docstring describes it."""
@@ -34,34 +34,34 @@ class Stack:
             raise TypeError("a local stack has no cloud resources")
         return self.settings
 
-    def of(self, *kinds: str) -> list[Node]:
+    def of(self, *kinds: str) -> list[GraphNode]:
         """Return the resources of these kinds, by name. A kind is a type token or its last part ("NodePool")."""
         found = {node.urn: node for kind in kinds for node in self._by_kind.get(kind, ())}
         return sorted(found.values(), key=lambda node: node.name)
 
     @cached_property
-    def _by_kind(self) -> Mapping[str, list[Node]]:
-        found: dict[str, list[Node]] = defaultdict(list)
+    def _by_kind(self) -> Mapping[str, list[GraphNode]]:
+        found: dict[str, list[GraphNode]] = defaultdict(list)
         for node in self.graph.managed:
             found[node.type].append(node)
             found[node.type.rpartition(":")[2]].append(node)
         return found
 
-    def charts(self, *names: str) -> list[Node]:
+    def charts(self, *names: str) -> list[GraphNode]:
         """Return the Helm releases of these charts."""
         return [node for node in self.of("Release") if str(at(node, "chart")).rpartition("/")[2] in names]
 
-    def needs(self, node: Node, other: Node) -> bool:
+    def needs(self, node: GraphNode, other: GraphNode) -> bool:
         """Return whether a resource depends on another one, directly or not."""
         return other.urn in self.graph.needs(node.urn)
 
 
-def at(node: Node, path: str) -> Any:
+def at(node: GraphNode, path: str) -> Any:
     """Return an input of a resource at a dotted path, or None."""
     return value_at(node.inputs, path)
 
 
-def name_of(node: Node) -> str:
+def name_of(node: GraphNode) -> str:
     """Return the name by which other objects refer to an object."""
     return str(at(node, "metadata.name") or at(node, "name"))
 

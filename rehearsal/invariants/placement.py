@@ -11,7 +11,7 @@ from typing import Any
 from infra.catalog.machines import CATALOG
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import Json, value_at
-from rehearsal.graph import Node
+from rehearsal.graph import GraphNode
 from rehearsal.invariants.invariant import Stack, at, name_of
 
 GPU = "nvidia.com/gpu"
@@ -21,14 +21,14 @@ _AFFINITY = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecutio
 
 
 @dataclass(frozen=True)
-class Pool:
+class MachinePool:
     """Node pool of GKE or node group of EKS.
 
     `labels` and `taints` (values by key) include those that the cloud adds; `gpus` are those of one node; `most` is the
     largest number of nodes.
     """
 
-    node: Node
+    node: GraphNode
     name: str
     machine: str
     labels: Mapping[str, str]
@@ -41,7 +41,7 @@ class Pool:
 class Pods:
     """Identical pods of an object: how many at most, and their template. A chart's have fields of scheduling only."""
 
-    owner: Node
+    owner: GraphNode
     name: str
     count: int
     annotations: Mapping[str, str]
@@ -83,42 +83,42 @@ class Pods:
         }
 
 
-def pools(stack: Stack) -> list[Pool]:
+def pools(stack: Stack) -> list[MachinePool]:
     """Return every node pool or node group."""
     found = [_node_pool(node) for node in stack.of("NodePool")]
     templates = {node.id: node for node in stack.of("LaunchTemplate")}
     return [*found, *(_node_group(node, templates[at(node, "launchTemplate.id")]) for node in stack.of("NodeGroup"))]
 
 
-def gpu_pools(stack: Stack) -> list[Pool]:
+def gpu_pools(stack: Stack) -> list[MachinePool]:
     """Return the node pools or groups with GPUs."""
     return [pool for pool in pools(stack) if pool.gpus]
 
 
-def gpu_templates(stack: Stack) -> list[Node]:
+def gpu_templates(stack: Stack) -> list[GraphNode]:
     """Return the launch templates of the node groups with GPUs."""
     used = {at(pool.node, "launchTemplate.id") for pool in gpu_pools(stack)}
     return [node for node in stack.of("LaunchTemplate") if node.id in used]
 
 
-def workloads(stack: Stack) -> list[Node]:
+def workloads(stack: Stack) -> list[GraphNode]:
     """Return what runs Ray: a RayCluster, RayJob, RayService or Job."""
     return [*ray_workloads(stack), *stack.of("Job")]
 
 
-def ray_workloads(stack: Stack) -> list[Node]:
+def ray_workloads(stack: Stack) -> list[GraphNode]:
     """Return what KubeRay runs."""
     return stack.of("RayCluster", "RayJob", "RayService")
 
 
-def ray_spec(workload: Node) -> Json:
+def ray_spec(workload: GraphNode) -> Json:
     """Return the RayCluster spec of a RayCluster, RayJob or RayService; empty for a Job."""
     paths = {"RayCluster": "spec", "RayJob": "spec.rayClusterSpec", "RayService": "spec.rayClusterConfig"}
     path = paths.get(workload.type.rpartition(":")[2], "-")
     return at(workload, path) or {}
 
 
-def pods_of(owner: Node) -> Iterator[Pods]:
+def pods_of(owner: GraphNode) -> Iterator[Pods]:
     """Yield the pods of a workload, DaemonSet, CronJob or Helm release."""
     groups: list[tuple[str, int, Any]] = []
     if ray := ray_spec(owner):
@@ -148,7 +148,7 @@ def gpu_pods(stack: Stack) -> list[Pods]:
     return [pods for pods in ray_pods(stack) if pods.gpus]
 
 
-def selected(stack: Stack, pods: Pods) -> list[Pool]:
+def selected(stack: Stack, pods: Pods) -> list[MachinePool]:
     """Return the pools that have the GPUs of pods, and the labels of their node selector and required affinity."""
     wanted = {key: [value] for key, value in (pods.spec.get("nodeSelector") or {}).items()}
     wanted |= {term["key"]: term["values"] for term in value_at(pods.spec, _AFFINITY) or []}
@@ -156,12 +156,12 @@ def selected(stack: Stack, pods: Pods) -> list[Pool]:
     return [pool for pool in found if all(pool.labels.get(key) in values for key, values in wanted.items())]
 
 
-def pod_labels(workload: Node) -> dict[str, str]:
+def pod_labels(workload: GraphNode) -> dict[str, str]:
     """Return the labels of a workload's pods: the cluster's name, which is random in a RayJob, or the job's."""
     return {"ray.io/cluster" if workload.type.endswith(":RayCluster") else "rdma-ray/job": name_of(workload)}
 
 
-def selection(stack: Stack, words: str) -> list[Node]:
+def selection(stack: Stack, words: str) -> list[GraphNode]:
     """Return the resources that words select: kinds, charts, add-ons, or groups."""
     found = []
     for word in words.split():
@@ -170,19 +170,19 @@ def selection(stack: Stack, words: str) -> list[Node]:
     return found
 
 
-def _rules(stack: Stack, suffix: str) -> list[Node]:
+def _rules(stack: Stack, suffix: str) -> list[GraphNode]:
     """Return the rules of the security group with this suffix, and the rules of other groups that refer to it."""
     ids = {node.id for node in stack.of("SecurityGroup") if str(at(node, "name")).endswith(suffix)}
     rules = stack.of("SecurityGroupIngressRule", "SecurityGroupEgressRule")
     return [node for node in rules if ids & {at(node, "securityGroupId"), at(node, "referencedSecurityGroupId")}]
 
 
-def _rules_of_webhooks(stack: Stack) -> list[Node]:
+def _rules_of_webhooks(stack: Stack) -> list[GraphNode]:
     planes = {at(node, "privateClusterConfig.masterIpv4CidrBlock") for node in stack.of("Cluster")}
     return [node for node in stack.of("Firewall") if planes & set(at(node, "sourceRanges") or [])]
 
 
-GROUPS: Mapping[str, Callable[[Stack], list[Node]]] = {
+GROUPS: Mapping[str, Callable[[Stack], list[GraphNode]]] = {
     "control-plane-logs": lambda stack: [
         node for node in stack.of("LogGroup") if str(at(node, "name")).startswith("/aws/eks/")
     ],
@@ -201,7 +201,7 @@ def variable(container: Any, name: str, path: str = "value") -> Any:
     return value_at(found, f"{name}.{path}")
 
 
-def _node_pool(node: Node) -> Pool:
+def _node_pool(node: GraphNode) -> MachinePool:
     config, name = at(node, "nodeConfig"), at(node, "name")
     accelerator = value_at(config, "guestAccelerators.0") or {}
     labels = {
@@ -215,12 +215,12 @@ def _node_pool(node: Node) -> Pool:
         # GKE docs provisioningrequest, 2026-04-08.
         taints["cloud.google.com/gke-queued"] = "true"
     gpus, most = accelerator.get("count", 0), at(node, "autoscaling.totalMaxNodeCount")
-    return Pool(node, name, config["machineType"], labels, taints, gpus, most)
+    return MachinePool(node, name, config["machineType"], labels, taints, gpus, most)
 
 
-def _node_group(node: Node, template: Node) -> Pool:
+def _node_group(node: GraphNode, template: GraphNode) -> MachinePool:
     machine, name = at(node, "instanceTypes.0") or at(template, "instanceType"), at(node, "nodeGroupName")
     added = {"eks.amazonaws.com/nodegroup": name, "node.kubernetes.io/instance-type": machine}
     taints = {taint["key"]: taint["value"] for taint in at(node, "taints") or []}
     gpus, most = CATALOG[machine].gpus if machine in CATALOG else 0, at(node, "scalingConfig.maxSize")
-    return Pool(node, name, machine, {**(at(node, "labels") or {}), **added}, taints, gpus, most)
+    return MachinePool(node, name, machine, {**(at(node, "labels") or {}), **added}, taints, gpus, most)

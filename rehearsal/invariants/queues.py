@@ -11,7 +11,7 @@ import yaml
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import Json, value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import GPU, Pods, Pool, gpu_pools, pods_of, pools, ray_pods, workloads
+from rehearsal.invariants.placement import GPU, MachinePool, Pods, gpu_pools, pods_of, pools, ray_pods, workloads
 
 FRAMEWORKS = {"RayCluster": "ray.io/raycluster", "RayJob": "ray.io/rayjob", "Job": "batch/job"}
 MAX_RUN = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
@@ -26,7 +26,7 @@ class Flavor:
     name: str
     spec: Json
     quota: Mapping[str, Decimal]
-    pools: list[Pool]
+    pools: list[MachinePool]
 
     def takes(self, pods: Pods) -> bool:
         """Return whether these are the nodes for pods: those with GPUs for pods with GPUs."""

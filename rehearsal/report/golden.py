@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rehearsal.graph import PROVIDERS, Graph, Node
+from rehearsal.graph import PROVIDERS, Graph, GraphNode
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 """The key by which the engine marks values of special kinds in its state (pulumi: sdk/go/common/resource/sig)."""
@@ -31,7 +31,7 @@ _ALWAYS_SECRET = {
 
 def golden(graph: Graph) -> str:
     """Return every resource, parents before children, with its inputs as YAML."""
-    children: dict[str | None, list[Node]] = {}
+    children: dict[str | None, list[GraphNode]] = {}
     for node in graph.nodes.values():
         children.setdefault(node.parent, []).append(node)
     lines: list[str] = []
@@ -59,13 +59,13 @@ def masked(value: Any) -> Any:
     return value
 
 
-def listed(node: Node) -> dict[str, Any]:
+def listed(node: GraphNode) -> dict[str, Any]:
     """Return the inputs of a resource as the list has them."""
     hidden = _ALWAYS_SECRET.get(node.type, frozenset())
     return {key: MASK if key in hidden else value for key, value in masked(node.inputs).items()}
 
 
-def _resource(graph: Graph, node: Node) -> Iterator[str]:
+def _resource(graph: Graph, node: GraphNode) -> Iterator[str]:
     yield f"{node.type} {node.name}"
     if node.parent:
         yield f"  parent: {_display_name(graph[node.parent])}"
@@ -85,5 +85,5 @@ def _resource(graph: Graph, node: Node) -> Iterator[str]:
     yield ""
 
 
-def _display_name(node: Node) -> str:
+def _display_name(node: GraphNode) -> str:
     return f"{node.type.removeprefix(PROVIDERS)} {node.name}"

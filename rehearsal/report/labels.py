@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rehearsal.graph import Node
+from rehearsal.graph import GraphNode
 
 BANNER = "REHEARSAL: simulated clouds, nothing was created"
 """Part of every output of a rehearsal, so that its figures are not mistaken for measurements."""
@@ -27,13 +27,13 @@ def kind(type_: str) -> str:
     return type_.rpartition(":")[2]
 
 
-def has_gpus(node: Node) -> bool:
+def has_gpus(node: GraphNode) -> bool:
     """Return whether it is a node pool of GPU machines."""
     accelerated = bool((node.inputs.get("nodeConfig") or {}).get("guestAccelerators"))
     return node.type in POOLS and (accelerated or "NVIDIA" in str(node.inputs.get("amiType")))
 
 
-def sort(node: Node) -> str:
+def sort(node: GraphNode) -> str:
     """Return the kind of a resource, qualified where it is ambiguous: "GPU NodePool", "Kubernetes Network"."""
     if has_gpus(node):
         return f"GPU {kind(node.type)}"
@@ -41,7 +41,7 @@ def sort(node: Node) -> str:
     return f"Kubernetes {kind(node.type)}" if doubtful else kind(node.type)
 
 
-def display_name(node: Node) -> str:
+def display_name(node: GraphNode) -> str:
     """Return the label and name of a resource."""
     return f"{sort(node)} {node.name}"
 
@@ -71,7 +71,7 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def by_sort(nodes: Iterable[Node]) -> list[str]:
+def by_sort(nodes: Iterable[GraphNode]) -> list[str]:
     """Yield one line for each kind of resource, in the given order: "8 Subnetwork: rdma-0…7"."""
     names: dict[str, list[str]] = {}
     for node in nodes:

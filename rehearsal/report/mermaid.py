@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from rehearsal.graph import Graph, Node
+from rehearsal.graph import Graph, GraphNode
 from rehearsal.report.durations import published_seconds
 from rehearsal.report.labels import sort, span, spans_of_names, stem
 from rehearsal.report.schedule import Schedule
@@ -20,15 +20,15 @@ def mermaid(graph: Graph, schedule: Schedule) -> str:
     return "\n".join(["flowchart LR", *_boxes(boxes), *_arrows(graph, schedule, [nodes for _, nodes in boxes])]) + "\n"
 
 
-def _alike(wave: Sequence[Node]) -> Iterator[list[Node]]:
+def _alike(wave: Sequence[GraphNode]) -> Iterator[list[GraphNode]]:
     """Group the resources of a wave that differ in a number only ("rdma-0" and "rdma-1")."""
-    groups: dict[tuple[str | None, ...], list[Node]] = {}
+    groups: dict[tuple[str | None, ...], list[GraphNode]] = {}
     for node in wave:
         groups.setdefault((node.type, stem(node.name)[0], node.parent), []).append(node)
     yield from groups.values()
 
 
-def _boxes(boxes: Sequence[tuple[int, Sequence[Node]]]) -> Iterator[str]:
+def _boxes(boxes: Sequence[tuple[int, Sequence[GraphNode]]]) -> Iterator[str]:
     wave = 0
     for index, (number, nodes) in enumerate(boxes):
         if number != wave:
@@ -43,7 +43,7 @@ def _boxes(boxes: Sequence[tuple[int, Sequence[Node]]]) -> Iterator[str]:
     yield from ["  end"] * bool(wave)
 
 
-def _arrows(graph: Graph, schedule: Schedule, boxes: Sequence[Sequence[Node]]) -> Iterator[str]:
+def _arrows(graph: Graph, schedule: Schedule, boxes: Sequence[Sequence[GraphNode]]) -> Iterator[str]:
     holder = {node.urn: index for index, nodes in enumerate(boxes) for node in nodes}
     critical = {(holder[one.urn], holder[other.urn]) for one, other in pairwise(schedule.up.nodes)}
     edges: Edges = {}

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from rehearsal.clouds.registry import kind_of
 from rehearsal.engine.values import covers
-from rehearsal.graph import Graph, Node
+from rehearsal.graph import Graph, GraphNode
 from rehearsal.report.labels import POOLS, display_name, has_gpus, kind
 from rehearsal.report.schedule import Schedule
 
@@ -75,8 +75,8 @@ class Change:
 class Damage:
     """Cost of a replacement or deletion: the resources deleted with it, and those that only waited for it."""
 
-    falls: tuple[Node, ...]
-    waits: tuple[Node, ...]
+    falls: tuple[GraphNode, ...]
+    waits: tuple[GraphNode, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ class Outcome:
         return weight(self._before[urn])[0] if urn in self._before.nodes else 3
 
 
-def weight(node: Node) -> tuple[int, str, str]:
+def weight(node: GraphNode) -> tuple[int, str, str]:
     """Sort key: GPU pools, clusters, other pools, then the rest by type and name."""
     if node.type in POOLS:
         return 0 if has_gpus(node) else 2, node.type, node.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rehearsal.graph import Graph, Node
+from rehearsal.graph import Graph, GraphNode
 from rehearsal.report.durations import published_seconds
 
 
@@ -16,7 +16,7 @@ class CriticalPath:
     `published` has the duration of each in seconds, or None; `seconds` is their sum, a lower bound for a real run.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     published: tuple[float | None, ...]
 
     @property
@@ -29,7 +29,7 @@ class CriticalPath:
 class Schedule:
     """Waves of creation and the critical paths of `up` and `destroy`."""
 
-    waves: tuple[tuple[Node, ...], ...]
+    waves: tuple[tuple[GraphNode, ...], ...]
     up: CriticalPath
     destroy: CriticalPath
 
@@ -42,7 +42,7 @@ class Schedule:
         return cls(waves(graph), up, down)
 
 
-def waves(graph: Graph) -> tuple[tuple[Node, ...], ...]:
+def waves(graph: Graph) -> tuple[tuple[GraphNode, ...], ...]:
     """Return the resources by wave: one more than the highest wave of the dependencies.
 
     A node that takes no time has no wave, but its dependents also wait for its dependencies.
@@ -55,7 +55,7 @@ def waves(graph: Graph) -> tuple[tuple[Node, ...], ...]:
     return tuple(tuple(node for node in made if number[node.urn] == wave) for wave in range(1, last + 1))
 
 
-def critical_path(graph: Graph, seconds: Callable[[Node], float | None]) -> CriticalPath:
+def critical_path(graph: Graph, seconds: Callable[[GraphNode], float | None]) -> CriticalPath:
     """Return the chain of created resources with the largest sum; of equal ones, the longest."""
     best: dict[str, tuple[float, int, tuple[str, ...]]] = {}
     for node in graph.nodes.values():

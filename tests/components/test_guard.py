@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from infra.local import guard, processes
-from infra.local.node import Node
+from infra.local.node import LocalNode
 from tests.clone import PROJECT, wait_until
 
 # A node that starts a helper which ignores SIGTERM and leaves the process group of its parent.
@@ -91,8 +91,8 @@ def test_processes_of_a_dead_node_end(tmp_path: Path, mark: str) -> None:
 
 def test_process_id_includes_the_start_time() -> None:
     own = psutil.Process()
-    assert Node("own", own.pid, own.create_time()).guard() == own
-    assert Node("own", own.pid, own.create_time() - 60).guard() is None
+    assert LocalNode("own", own.pid, own.create_time()).guard() == own
+    assert LocalNode("own", own.pid, own.create_time() - 60).guard() is None
 
 
 def test_processes_of_other_nodes_keep_running(tmp_path: Path, mark: str) -> None:

@@ -16,7 +16,7 @@ from tests.kubernetes.running_stack import RunningStack
 from tools.kubernetes import builds
 from workloads.client.connection import Connection
 from workloads.doctor.diagnosis import diagnose
-from workloads.doctor.state import Collector
+from workloads.doctor.state import StateReader
 from workloads.options import StackOptions
 
 LATER_S = 3600.0
@@ -36,7 +36,7 @@ def findings(stack: RunningStack) -> dict[tuple[str, str], str]:
         file = Path(folder) / "outputs.json"
         file.write_text(json.dumps(outputs))
         with Connection(StackOptions(outputs_file=file)) as connection:
-            state = Collector(connection).collect()
+            state = StateReader(connection).collect()
     assert [part for part in state.unknown if part not in ("ray", "probes")] == []
     found = diagnose(state.model_copy(update={"time": state.time + LATER_S}))
     return {(each.check, each.where): each.cause for each in found.findings if each.check != "ray"}

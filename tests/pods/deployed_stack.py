@@ -28,7 +28,7 @@ from tests.pods.pod_cluster import PodCluster, run_to_end
 from tests.workloads.stack_outputs import LOCAL
 from tools.kubernetes import builds, kubectl
 from tools.kubernetes.api import ApiError, Json, NotYet
-from workloads.client.api import Api, Job, UnreachableError
+from workloads.client.api import Job, JobsApi, UnreachableError
 
 RAY = Path(sys.executable).with_name("ray")
 RDMA_RAY = Path(__file__).resolve().parents[2] / "bin" / "rdma-ray"
@@ -229,9 +229,9 @@ class DeployedStack:
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    def jobs(self, port: int) -> Api:
+    def jobs(self, port: int) -> JobsApi:
         """Call Ray's Jobs API at the port: the requests of the commands, without their start-up time."""
-        return Api(f"http://127.0.0.1:{port}", SecretStr(self.token), self.name, timeout_s=60)
+        return JobsApi(f"http://127.0.0.1:{port}", SecretStr(self.token), self.name, timeout_s=60)
 
     def submit(self, port: int, job: str, code: str, environment: Mapping[str, str]) -> None:
         """Submit Python code as a job, without waiting for it."""

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from rehearsal.clouds.registry import kind_of
-from rehearsal.engine.kind import Call, Json, Kind, Verb, value_at
+from rehearsal.engine.kind import Call, Json, ResourceKind, Verb, value_at
 from rehearsal.engine.protocol import compared
 from rehearsal.engine.state import View
 from rehearsal.engine.values import applied, merged
@@ -165,7 +165,7 @@ def _judged(name: str, call: Call) -> Verdict | None:
     return None
 
 
-def kind(type_: str) -> Kind:
+def kind(type_: str) -> ResourceKind:
     """Return a kind of a simulated cloud."""
     found = kind_of(type_)
     assert found is not None, f"there is no kind {type_}"

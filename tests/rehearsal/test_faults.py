@@ -13,7 +13,7 @@ import pytest
 
 from rehearsal.clouds.aws import tokens
 from rehearsal.fork_server import ForkServer
-from rehearsal.sweep import Case, Result, Sweep, table, why
+from rehearsal.sweep import Case, Sweep, TrialResult, table, why
 from tests.clone import wait_until
 
 SAMPLES = {"gke": 2, "eks": 1}
@@ -84,9 +84,9 @@ def test_recovery_imports_resources_with_generated_ids(eks: Sweep) -> None:
 def test_sweep_table_counts_cases() -> None:
     network = ("gcp:compute/network:Network", "projects/p/global/networks/n")
     results = [
-        Result(Case("up", 1, "429"), "create a", (), (), 2.0),
-        Result(Case("up", 2, "429"), "create a", ("it is wrong",), (network,), 4.0),
-        Result(Case("destroy", 1, "429"), "delete a", (), (), 1.0),
+        TrialResult(Case("up", 1, "429"), "create a", (), (), 2.0),
+        TrialResult(Case("up", 2, "429"), "create a", ("it is wrong",), (network,), 4.0),
+        TrialResult(Case("destroy", 1, "429"), "delete a", (), (), 1.0),
     ]
     lines = table(results).splitlines()
     assert lines[2:5] == [

@@ -14,7 +14,7 @@ import pytest
 
 from infra.outputs import Outputs
 from tests.clone import Clone
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,7 +109,7 @@ def write_outputs(outputs: Outputs, file: Path) -> Path:
 
 def wait_until_free(cluster: Cluster, class_name: str = "Rank") -> None:
     """Wait until no actor of this class is alive and its CPUs are free."""
-    api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
+    api = JobsApi(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
     deadline = time.monotonic() + 150
     while True:
         actors = api.call("/api/v0/actors")["data"]["result"]["result"]

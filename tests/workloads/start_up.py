@@ -65,7 +65,7 @@ def first_collective(folder: Path) -> float:
     """Return the seconds from the command to the end of the rendezvous, whose barrier is the first collective."""
     file = folder / "bench.json"
     began = ours(file, "bench", "nccl", "--op", "all_reduce", "-b", "1K", "-e", "1K")
-    result = nccl.Result.read(file)
+    result = nccl.BenchResult.read(file)
     assert result.seconds is not None
     return result.started + sum(result.seconds[phase] for phase in ("placement", "start", "rendezvous")) - began
 
@@ -74,7 +74,7 @@ def first_step(folder: Path, workers: int) -> float:
     """Return the seconds from the command to the end of the first training step."""
     file = folder / "train.json"
     began = ours(file, "train", "digits", "--workers", str(workers), "--epochs", "1", "--min-accuracy", "0")
-    timeline = train.Result.read(file).timeline
+    timeline = train.TrainResult.read(file).timeline
     assert timeline is not None
     return timeline.ended - began
 

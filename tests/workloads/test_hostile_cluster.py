@@ -34,7 +34,7 @@ from tests.workloads.hostile_cluster import (
 from tests.workloads.stack_outputs import GKE, TOKEN
 from workloads.client import kubectl
 from workloads.client.answer import END_BYTES
-from workloads.client.api import Api, Job
+from workloads.client.api import Job, JobsApi
 from workloads.client.commands import LONGEST_STOP_S, _grace
 from workloads.client.kubectl import Kubectl
 from workloads.doctor.state import RAY_PATHS
@@ -171,7 +171,7 @@ def test_the_end_of_a_long_log_is_read_in_bounded_memory(outputs: Path) -> None:
     HostileHead.reset()
     HostileHead.log = b"x" * 99 + b"\n"
     HostileHead.times = 3 * 2**18  # 75 MiB
-    api = Api(json.loads(outputs.read_text())["ray"]["jobs"], SecretStr(TOKEN), "test")
+    api = JobsApi(json.loads(outputs.read_text())["ray"]["jobs"], SecretStr(TOKEN), "test")
     with bounded_memory(150):
         text, whole = api.end_of_log(JOB)
     assert not whole

@@ -32,7 +32,7 @@ from workloads.run.result import RunResult
 from workloads.terminal.console import Terminal
 from workloads.terminal.progress import View
 from workloads.train import journal
-from workloads.train.checkpoints import Folder
+from workloads.train.checkpoints import RunFolder
 from workloads.train.report import TrainView
 
 JUDGE = ("bench", "judge", "--machine", "a3-ultragpu-8g", "--nodes", "2")
@@ -272,7 +272,7 @@ def test_any_journal_is_read(tmp_path_factory: pytest.TempPathFactory, kind: str
     storage = tmp_path_factory.getbasetemp()
     file = storage / "run" / "journal" / f"{kind}-1.000000.json"
     write_file(file, data)
-    folder = Folder(str(storage), "run")
+    folder = RunFolder(str(storage), "run")
     for read in (journal.read, lambda folder: journal.doomed(folder, 1.0)):
         with bounded_time(), suppress(WorkloadError):
             read(folder)

@@ -17,7 +17,7 @@ import requests
 Json = dict[str, Any]
 # In the class below, `list` is a method.
 Objects = list[Json]
-Kinds = list["Kind"]
+Kinds = list["ObjectKind"]
 T = TypeVar("T")
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 # An unknown field is an error, not a warning.
@@ -42,7 +42,7 @@ class NotYet(Exception):  # noqa: N818
     """A condition is not met yet. `Api.until` reports the message, the current state, at the deadline."""
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     """One kind of object that the API server serves, with its verbs."""
 
     api_version: str
@@ -66,7 +66,7 @@ class Api:
     ) -> None:
         self.url = url.rstrip("/")
         self._session = _Session(token, authority)
-        self._kinds: dict[tuple[str, str], Kind] = {}
+        self._kinds: dict[tuple[str, str], ObjectKind] = {}
         self._alive = alive
 
     def request(
@@ -153,7 +153,7 @@ class Api:
 
     def kinds(self) -> Kinds:
         """Return the kinds that the server serves, with aggregated APIs and CRDs."""
-        found: dict[tuple[str, str], Kind] = {}
+        found: dict[tuple[str, str], ObjectKind] = {}
         for path in ("/api", "/apis"):
             for group in self.request("GET", path, accept=_DISCOVERY).get("items") or []:
                 for version in group.get("versions") or []:
@@ -161,7 +161,7 @@ class Api:
         self._kinds = found
         return [*found.values()]
 
-    def kind(self, api_version: str, kind: str) -> Kind:
+    def kind(self, api_version: str, kind: str) -> ObjectKind:
         """Return a served kind. Raises ApiError with status 404 if the server does not serve it."""
         if (api_version, kind) not in self._kinds:
             # A CRD may have been added.
@@ -224,10 +224,10 @@ class _Session(threading.local):
         self.own.trust_env = False
 
 
-def _resources(group: Json, version: Json) -> Iterator[Kind]:
+def _resources(group: Json, version: Json) -> Iterator[ObjectKind]:
     name = group["metadata"].get("name")
     api_version = f"{name}/{version['version']}" if name else version["version"]
     for resource in version.get("resources") or []:
         if kind := (resource.get("responseKind") or {}).get("kind"):
             namespaced = resource.get("scope") == "Namespaced"
-            yield Kind(api_version, kind, resource["resource"], namespaced, tuple(resource.get("verbs") or ()))
+            yield ObjectKind(api_version, kind, resource["resource"], namespaced, tuple(resource.get("verbs") or ()))

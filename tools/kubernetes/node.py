@@ -58,7 +58,7 @@ class NodeShape:
     host_files: Mapping[str, str | None] = field(default_factory=dict)
 
 
-class Node(Machine):
+class KubeletNode(Machine):
     """Node: a machine with kubelet, kube-proxy and containerd, and files in `folder`."""
 
     def __init__(
@@ -151,7 +151,7 @@ class Cluster:
     ) -> None:
         ready_to_run()
         self.folder = folder.resolve()
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, KubeletNode] = {}
         self._shapes = dict(nodes)
         self._real_images = real_images
         self._stubs = stubs or {}
@@ -171,13 +171,13 @@ class Cluster:
         """Stop everything, pods first, and delete all files except logs."""
         self._cleanup.close()
 
-    def begin(self, name: str, shape: NodeShape) -> Node:
+    def begin(self, name: str, shape: NodeShape) -> KubeletNode:
         """Start one more node, whose kubelet registers a moment later. Thread-safe."""
         with self._changing:
             taken = {node.index for node in self.nodes.values()}
             index = next(number for number in range(len(taken) + 1) if number not in taken)
             folder, logs = self._kept / f"n{index}", self.folder / "logs"
-            node = self.nodes[name] = Node(name, index, shape, folder, logs, self.network, self._store)
+            node = self.nodes[name] = KubeletNode(name, index, shape, folder, logs, self.network, self._store)
             images = [*self._images]
         stored = frozenset(layer.digest for layer in self._store.layers)
         node.begin(self._programs, images, stored, self.plane.kubeconfig)

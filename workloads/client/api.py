@@ -77,6 +77,7 @@ class Job:
         if not isinstance(details, dict) or not isinstance(details.get("status"), str):
             raise WorkloadError("Ray's answer is not the details of a job: see `rdma-ray list`")
         metadata, code = details.get("metadata"), details.get("driver_exit_code")
+        of_user = metadata if isinstance(metadata, dict) else {}
         texts = {name: text for name, text in details.items() if isinstance(text, str)}
         return Job(
             id=texts.get("submission_id") or texts.get("job_id") or "",
@@ -85,16 +86,14 @@ class Job:
             started=_seconds(details.get("start_time")),
             ended=_seconds(details.get("end_time")),
             exit_code=code if type(code) is int and -128 <= code <= 255 else None,
-            metadata={name: text for name, text in metadata.items() if isinstance(text, str)}
-            if isinstance(metadata, dict)
-            else {},
+            metadata={name: text for name, text in of_user.items() if isinstance(text, str)},
             node=texts.get("driver_node_id"),
             submitted=details.get("type") != "DRIVER",
         )
 
 
 @dataclass(frozen=True)
-class Node:
+class RayNode:
     """A node of Ray, with its CPUs and GPUs in total."""
 
     ip: str
@@ -105,7 +104,7 @@ class Node:
 
 
 @dataclass
-class Api:
+class JobsApi:
     """REST interface of a Ray head. The token is in a header of requests to the head only.
 
     Nothing is sent to an address of this machine at which another user listens. http.client follows no redirect and
@@ -134,7 +133,7 @@ class Api:
     answered: bool = field(default=False, init=False)
 
     @classmethod
-    def of(cls, outputs: Outputs, forward: Forward | None = None) -> Api:
+    def of(cls, outputs: Outputs, forward: Forward | None = None) -> JobsApi:
         """Return the interface of a stack's Ray."""
         ray = outputs.ray
         return cls(ray.jobs.rstrip("/"), ray.token, ray.cluster, unanswered=unanswered(outputs), forward=forward)
@@ -226,12 +225,12 @@ class Api:
         if reaches(job_id):
             self.call(_path(job_id), method="DELETE")
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[RayNode]:
         """Return all nodes that Ray knows."""
         try:
             found = self.call("/api/v0/nodes?detail=1&limit=10000")["data"]["result"]["result"]
             return [
-                Node(
+                RayNode(
                     ip=each["node_ip"] if isinstance(each["node_ip"], str) else "",
                     head=each["is_head_node"] is True,
                     alive=each["state"] == "ALIVE",
@@ -354,7 +353,7 @@ class Patience:
     Only what attempts and pauses took counts, each at most its limit: a stopped or sleeping client loses nothing.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: JobsApi) -> None:
         self._api = api
         self._waited = 0.0
         self._noted = False

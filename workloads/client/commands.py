@@ -14,7 +14,7 @@ from rich.table import Column, Table
 
 from infra.terminal import printable
 from workloads import untrusted
-from workloads.client.api import Api, Job, reaches
+from workloads.client.api import Job, JobsApi, reaches
 from workloads.client.connection import Connection
 from workloads.client.follow import lines_of
 from workloads.client.kinds import kind_of
@@ -55,7 +55,7 @@ def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     present(found, _show_status, {"schema": "rdma-ray/status/1", **found}, options.json_file)
 
 
-def _status(api: Api) -> dict[str, Any]:
+def _status(api: JobsApi) -> dict[str, Any]:
     nodes = [
         {"ip": node.ip, "role": "head" if node.head else "worker", "cpus": node.cpus, "gpus": node.gpus}
         for node in api.nodes()

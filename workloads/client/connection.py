@@ -8,7 +8,7 @@ from functools import cached_property
 from pydantic import SecretStr
 
 from infra.catalog.names import DASHBOARD_PORT, SERVE_PORT
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.forward import Forward
 from workloads.client.kubectl import Kubectl
 from workloads.client.stack import forwarded, read_outputs, refuse_jobs
@@ -30,9 +30,9 @@ class Connection(AbstractContextManager["Connection"]):
         self._open.close()
 
     @cached_property
-    def api(self) -> Api:
+    def api(self) -> JobsApi:
         """REST interface of the stack's Ray, through a port-forward of its own where the outputs have no address."""
-        return Api.of(self.outputs, self.forward)
+        return JobsApi.of(self.outputs, self.forward)
 
     @cached_property
     def forward(self) -> Forward | None:
@@ -73,7 +73,7 @@ class Connection(AbstractContextManager["Connection"]):
             raise WorkloadError(f"a stack of target {self.outputs.target} has no Kubernetes")
         return self._open.enter_context(Kubectl(self.outputs.kubeconfig, self.outputs.namespace or "default"))
 
-    def accepting_jobs(self) -> Api:
+    def accepting_jobs(self) -> JobsApi:
         """Return `api` if the stack's Ray accepts jobs. WorkloadError with the alternatives if it does not."""
         refuse_jobs(self.outputs)
         return self.api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from workloads.client.api import Api, Job, UnknownError, UnreachableError
+from workloads.client.api import Job, JobsApi, UnknownError, UnreachableError
 from workloads.exits import WorkloadError
 
 # Limit on traffic: a long log (NCCL_DEBUG=INFO on many ranks) is polled less often.
@@ -13,7 +13,7 @@ SHORTEST_PAUSE_S = 0.5
 PATIENCE_S = 300  # the job runs on while a laptop changes its network
 
 
-def follow(api: Api, job_id: str, on_line: Callable[[str], None]) -> Job:
+def follow(api: JobsApi, job_id: str, on_line: Callable[[str], None]) -> Job:
     """Pass every line of the job's log to `on_line`, once and in order, until the job is over, and return the job.
 
     Ray's own tail ends without an error when the connection drops (ray#51601, #57002, #60665), and a new one starts

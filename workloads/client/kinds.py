@@ -21,13 +21,13 @@ KINDS = {
     "hunt": "workloads.nccl.job:hunt",
     "train": "workloads.train.job:train",
 }
-"""Module and function that returns a `Kind`, imported when a job of this kind runs or is shown."""
+"""Module and function that returns a `JobKind`, imported when a job of this kind runs or is shown."""
 COMMAND = "workloads.run.job:run"
 """The kind of every other job."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class JobKind:
     """Kind of job.
 
     Args:
@@ -49,7 +49,7 @@ class Kind:
     write: Callable[[Any, Path], Iterable[object]] = lambda _result, _folder: ()
 
 
-def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: TextIO = sys.stdout) -> Kind:
+def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: TextIO = sys.stdout) -> JobKind:
     """Return the kind of a job by its metadata. A job of an unknown kind is a command without ranks.
 
     Args:
@@ -57,7 +57,7 @@ def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: 
         output: Stream of these lines.
     """
     module, _, name = KINDS.get(job.get("workload", ""), COMMAND).partition(":")
-    found: Kind = getattr(import_module(module), name)(job, lines, output)
+    found: JobKind = getattr(import_module(module), name)(job, lines, output)
     return found
 
 

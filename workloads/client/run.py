@@ -14,11 +14,11 @@ from typing import Any
 
 from infra.outputs import Outputs
 from infra.terminal import printable
-from workloads.client.api import Api, Job, exit_code
+from workloads.client.api import Job, JobsApi, exit_code
 from workloads.client.connection import Connection
 from workloads.client.entry_point import run_driver
 from workloads.client.follow import follow
-from workloads.client.kinds import Kind, kind_of
+from workloads.client.kinds import JobKind, kind_of
 from workloads.client.stack import entry_point_of
 from workloads.client.submit import own_package, submit
 from workloads.evidence.raw_log import LogFolder
@@ -110,7 +110,7 @@ def run_job(
 
 
 def submit_driver(
-    api: Api, job_id: str, command: str, metadata: Mapping[str, str], environment: Mapping[str, str] | None = None
+    api: JobsApi, job_id: str, command: str, metadata: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> None:
     """Submit a job that runs a module of this package."""
     runtime_env = {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | dict(environment or {})}
@@ -122,7 +122,7 @@ def python_of(outputs: Outputs) -> str:
     return sys.executable if outputs.target == "local" else "python"
 
 
-def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, out: Path | None = None) -> int:
+def conclude(outputs: Outputs, ended: Ended, kind: JobKind, json_file: str | None, out: Path | None = None) -> int:
     """Judge and show the result, write it where requested, and return the exit code.
 
     WorkloadError if it is no result of this kind: anything on the cluster may write to the job's log.
@@ -184,7 +184,7 @@ def reader(
 
 def run_here(
     job_id: str,
-    kind: Kind,
+    kind: JobKind,
     request: str,
     environment: Mapping[str, str],
     listener: Callable[[Event], None] | None = None,
@@ -199,7 +199,7 @@ def run_here(
 
 
 def attend(
-    api: Api,
+    api: JobsApi,
     job_id: str,
     view: View,
     stop_on_interrupt: bool,

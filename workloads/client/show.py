@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from workloads.client.api import Api, Job
+from workloads.client.api import Job, JobsApi
 from workloads.client.connection import Connection
 from workloads.client.kinds import kind_of
 from workloads.client.output import LineOptions, RunView, output_of
@@ -18,7 +18,7 @@ OWN = ("monitor", "doctor", "pip", STOP)
 LONGEST_TEXT = 1_000  # characters of a kind or a name
 
 
-def rows_of(api: Api) -> list[dict[str, Any]]:
+def rows_of(api: JobsApi) -> list[dict[str, Any]]:
     """Return the rows of the cluster's jobs, newest first, without those that commands start for themselves."""
     return [row for row in map(row_of, api.jobs()) if row["kind"] not in OWN]
 

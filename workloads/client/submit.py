@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from workloads.client.api import Api, Patience, UnknownError, UnreachableError
+from workloads.client.api import JobsApi, Patience, UnknownError, UnreachableError
 from workloads.exits import WorkloadError
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ class TakenError(WorkloadError):
 
 
 def submit(
-    api: Api,
+    api: JobsApi,
     job_id: str,
     command: str,
     runtime_env: Mapping[str, Any] | None = None,
@@ -66,7 +66,7 @@ def submit(
                 raise UnreachableError(unclear) from None
 
 
-def _submitted(api: Api, job_id: str, command: str) -> bool:
+def _submitted(api: JobsApi, job_id: str, command: str) -> bool:
     """Return whether Ray knows the job. TakenError if it is another one."""
     try:
         details = api.details(job_id)
@@ -77,7 +77,7 @@ def _submitted(api: Api, job_id: str, command: str) -> bool:
     return True
 
 
-def upload(api: Api, name: str, data: bytes) -> str:
+def upload(api: JobsApi, name: str, data: bytes) -> str:
     """Upload data to the cluster's key-value store, and return its URI, `gcs://NAME`. WorkloadError above 100 MiB."""
     if len(data) > LARGEST_UPLOAD:
         raise WorkloadError(
@@ -87,7 +87,7 @@ def upload(api: Api, name: str, data: bytes) -> str:
     return f"gcs://{name}"
 
 
-def upload_for_minutes(api: Api, name: str, data: bytes) -> None:
+def upload_for_minutes(api: JobsApi, name: str, data: bytes) -> None:
     """Upload data that Ray deletes after 10 minutes by default, whatever becomes of this client."""
     with suppress(UnknownError):
         # Pins the name for this time, although there is nothing yet (ray: job_head.py, get_package, 2.60).
@@ -95,7 +95,7 @@ def upload_for_minutes(api: Api, name: str, data: bytes) -> None:
     upload(api, name, data)
 
 
-def upload_package(api: Api, archive: bytes) -> str:
+def upload_package(api: JobsApi, archive: bytes) -> str:
     """Upload a zip file for a runtime environment unless the cluster has it, and return its URI."""
     name = f"_ray_pkg_{hashlib.sha256(archive).hexdigest()[:32]}.zip"
     try:
@@ -106,7 +106,7 @@ def upload_package(api: Api, archive: bytes) -> str:
         return upload(api, name, archive)
 
 
-def own_package(api: Api) -> str:
+def own_package(api: JobsApi) -> str:
     """Upload this package's sources, and return the URI of a `working_dir` or `py_modules` that contains it."""
     files = sorted(PACKAGE.rglob("*.py"))
     return upload_package(api, zipped({str(file.relative_to(PACKAGE.parent)): file.read_bytes() for file in files}))

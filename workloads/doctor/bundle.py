@@ -26,7 +26,7 @@ from workloads.doctor.kept import metadata
 from workloads.doctor.objects import is_true
 from workloads.doctor.ray_state import jobs_of
 from workloads.doctor.redaction import Redactor
-from workloads.doctor.state import Collector, State, dumped, reading
+from workloads.doctor.state import State, StateReader, dumped, reading
 from workloads.evidence.raw_log import KIND, rank_of, unpacked
 from workloads.exits import WorkloadError
 from workloads.results.events import MARK, Event, parse
@@ -108,7 +108,7 @@ class Bundle:
 
 
 def bundle_of(
-    stack: Connection, collector: Collector, state: State, diagnosis: Diagnosis, stack_file: Path | None
+    stack: Connection, collector: StateReader, state: State, diagnosis: Diagnosis, stack_file: Path | None
 ) -> Bundle:
     """Return the bundle of a stack: what cannot be read, or was left out, is in `not-read.txt`."""
     found, missing = Bundle(collector.redactor), dict(state.unknown)

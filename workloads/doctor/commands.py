@@ -14,7 +14,7 @@ from workloads.client.connection import Connection
 from workloads.client.stack import PROJECT, name_of
 from workloads.doctor.bundle import bundle_of, report
 from workloads.doctor.diagnosis import SHOWN, Diagnosis, diagnose
-from workloads.doctor.state import Collector
+from workloads.doctor.state import StateReader
 from workloads.exits import WorkloadError
 from workloads.options import Flat, ResultOptions, StackOptions, option
 from workloads.results.files import write_file
@@ -31,7 +31,7 @@ def doctor(*, options: Flat[ResultOptions] = ResultOptions()) -> int:
     Exit codes: 0 healthy, 2 problems, 1 no problem found and a check could not run.
     """
     with Connection(options) as stack:
-        state = Collector(stack, _progress).collect()
+        state = StateReader(stack, _progress).collect()
     found = diagnose(state)
     _progress("")
     present(found, _show, found.model_dump(mode="json", by_alias=True), options.json_file)
@@ -59,7 +59,7 @@ def inspect(
     if out is not None and out.exists() and not out.is_file():
         raise WorkloadError(f"--out {out}: it exists and is not a regular file: choose a new file")
     with Connection(options) as stack:
-        collector = Collector(stack, _progress)
+        collector = StateReader(stack, _progress)
         state = collector.collect()
         found = diagnose(state)
         _progress("reading logs")

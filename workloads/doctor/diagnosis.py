@@ -12,7 +12,7 @@ from workloads.doctor import admission, conditions, ended, machines, nodes, pods
 from workloads.doctor.check import Check, Problem, Severity
 from workloads.doctor.state import UNREADABLE, State
 from workloads.exits import Exit, last_line
-from workloads.results.documents import Part, Time
+from workloads.results.documents import ResultPart, Time
 
 MODULES = (conditions, machines, pods, ended, workload, admission, ray_state, nodes)
 CHECKS = tuple(
@@ -27,7 +27,7 @@ CAUSES, LONGEST = 100, 2_000
 """Findings of one check, and characters of a text in one: most of them come from the cluster."""
 
 
-class Finding(Part):
+class Finding(ResultPart):
     """A problem with the name of its check, and its cure."""
 
     check: str
@@ -38,7 +38,7 @@ class Finding(Part):
     evidence: str
 
 
-class Diagnosis(Part):
+class Diagnosis(ResultPart):
     """Result of all checks.
 
     `passed` found nothing. `skipped` could not run, because what they need could not be read: not a pass. `absent` do

@@ -11,7 +11,7 @@ from infra.catalog.names import rdma_network
 from infra.catalog.pins import GKE_NETWORK_API
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import DAEMONS, condition, containers, is_true, labels, name_of, owner_of
-from workloads.doctor.probe import Probe
+from workloads.doctor.probe import NodeFacts
 from workloads.doctor.state import SYSTEM, State
 
 Json = dict[str, Any]
@@ -114,7 +114,7 @@ def broken_daemons(state: State) -> Iterator[tuple[Json, str, str, str]]:
         yield pod, owner, node, f"phase {phase}: {text}"
 
 
-def probe_on(state: State, node: str) -> Probe | None:
+def probe_on(state: State, node: str) -> NodeFacts | None:
     """Return the probe of the Ray node whose pod runs on a node of Kubernetes."""
     ips = {
         (pod.get("status") or {}).get("podIP") for pod in state.objects("pods") if pod["spec"].get("nodeName") == node

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from infra.catalog.pins import GIB
 from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import GIB_PLUGIN
-from workloads.doctor.probe import LIBRARIES, Probe
+from workloads.doctor.probe import LIBRARIES, NodeFacts
 from workloads.doctor.state import State
 from workloads.hardware.gpu import THROTTLING
 from workloads.slurm.facts import MEMLOCK as SLURM_MEMLOCK
@@ -28,7 +28,7 @@ CAPPED = ("ApplicationsClocksSetting", *THROTTLING)
 POWER_SHARE = 0.95  # of the fleet's largest power limit
 
 
-def workers(state: State) -> list[Probe]:
+def workers(state: State) -> list[NodeFacts]:
     """Return the probes of the nodes on which ranks run: all but the head, which on Slurm is a worker as well."""
     if state.outputs.target == "slurm":
         return state.probes
@@ -36,17 +36,17 @@ def workers(state: State) -> list[Probe]:
     return [probe for probe in state.probes if probe.ip not in heads]
 
 
-def on_fabric(state: State) -> list[Probe]:
+def on_fabric(state: State) -> list[NodeFacts]:
     """Return the workers, if the stack has RDMA."""
     return [] if state.outputs.fabric.rdma is None else workers(state)
 
 
-def named(probe: Probe) -> str:
+def named(probe: NodeFacts) -> str:
     """Return the node of a probe as findings name it."""
     return f"Ray node {probe.ip} ({probe.host})"
 
 
-def _different(probes: list[Probe], read: Callable[[Probe], str | None]) -> str:
+def _different(probes: list[NodeFacts], read: Callable[[NodeFacts], str | None]) -> str:
     """Return each value with its nodes, if there are several values; else an empty text."""
     found: dict[str, list[str]] = {}
     for probe in probes:
@@ -197,7 +197,7 @@ def drivers(state: State) -> Iterator[Problem]:
     if text := _different(workers(state), lambda probe: probe.driver):
         yield Problem("Ray nodes", "they have different GPU drivers", text)
 
-    def firmware(probe: Probe) -> str | None:
+    def firmware(probe: NodeFacts) -> str | None:
         return ", ".join(sorted({nic.firmware for nic in probe.nics if nic.firmware})) or None
 
     if text := _different(workers(state), firmware):

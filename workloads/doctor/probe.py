@@ -30,7 +30,7 @@ from workloads.exits import last_line
 from workloads.hardware import nic
 from workloads.hardware.gpu import GpuReading, GpuWatch
 from workloads.hardware.nic import Nic
-from workloads.results.documents import Part
+from workloads.results.documents import ResultPart
 from workloads.results.events import emit
 
 KIND = "node-probe"  # event with one node's probe
@@ -49,13 +49,13 @@ HEAD_NAME = "FQ_RAY_IP"
 """Variable with the name of the head's Service in pods of KubeRay (ray-operator/controllers/ray/utils/constant.go)."""
 
 
-class Gpu(GpuReading):
+class ProbedGpu(GpuReading):
     """A GPU of a node: its UUID, and its state now."""
 
     uuid: str
 
 
-class Probe(Part):
+class NodeFacts(ResultPart):
     """What one Ray node has. A field that could not be read is None, and `missing` says why.
 
     Attributes:
@@ -86,7 +86,7 @@ class Probe(Part):
     head_error: str | None = None
     driver: str | None
     nics: list[Nic]
-    gpus: list[Gpu]
+    gpus: list[ProbedGpu]
     missing: list[str]
 
 
@@ -97,7 +97,7 @@ def probe(node_id: str, ip: str) -> dict[str, Any]:
     readings = watch.read_all()
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     head, head_error = head_name()
-    return Probe(
+    return NodeFacts(
         node_id=node_id,
         ip=ip,
         host=socket.gethostname(),
@@ -118,7 +118,7 @@ def probe(node_id: str, ip: str) -> dict[str, Any]:
         head_error=head_error,
         driver=nic.driver(),
         nics=nic.nics(),
-        gpus=[Gpu(uuid=uuid, **reading.model_dump()) for uuid, reading in readings.items()],
+        gpus=[ProbedGpu(uuid=uuid, **reading.model_dump()) for uuid, reading in readings.items()],
         missing=watch.missing,
         ended=time.time(),
     ).model_dump()

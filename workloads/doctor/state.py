@@ -22,17 +22,17 @@ import yaml
 from pydantic import ConfigDict, Field, SecretStr
 
 from infra.outputs import Outputs
-from workloads.client.api import Api, UnreachableError
+from workloads.client.api import JobsApi, UnreachableError
 from workloads.client.connection import Connection
 from workloads.client.kubectl import Kubectl
 from workloads.client.run import python_of, submit_driver
 from workloads.client.stack import KINDS
 from workloads.doctor.kept import Kept, metadata
 from workloads.doctor.objects import DAEMONS, is_true, labels, of_daemon, owner_of, trimmed
-from workloads.doctor.probe import KIND, Probe
+from workloads.doctor.probe import KIND, NodeFacts
 from workloads.doctor.redaction import MOST_LEARNED, Redactor
 from workloads.exits import WorkloadError
-from workloads.results.documents import Part
+from workloads.results.documents import ResultPart
 from workloads.results.events import new_id, parse
 from workloads.secrecy import REDACTED
 from workloads.untrusted import MALFORMED
@@ -98,7 +98,7 @@ RAY_PATHS = {
 }
 
 
-class State(Part):
+class State(ResultPart):
     """State of a stack at one time.
 
     Attributes:
@@ -121,7 +121,7 @@ class State(Part):
     outputs: Outputs
     kubernetes: dict[str, list[Json]] = Field(default_factory=dict)
     ray: dict[str, Any] = Field(default_factory=dict)
-    probes: list[Probe] = Field(default_factory=list)
+    probes: list[NodeFacts] = Field(default_factory=list)
     unknown: dict[str, str] = Field(default_factory=dict)
     absent: dict[str, str] = Field(default_factory=dict)
     cut: dict[str, str] = Field(default_factory=dict)
@@ -146,7 +146,7 @@ def seconds(moment: str) -> float:
     return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
 
 
-class Collector:
+class StateReader:
     """Reads a stack's state. Nothing that fails here is an error: the reason is in the state."""
 
     def __init__(self, stack: Connection, report: Callable[[str], None] = lambda _line: None) -> None:
@@ -154,7 +154,7 @@ class Collector:
         self.redactor = Redactor.of(stack.outputs)
         self.kubernetes: dict[str, list[Json]] = {}
         self.ray: dict[str, Any] = {}
-        self.probes: list[Probe] = []
+        self.probes: list[NodeFacts] = []
         self.unknown: dict[str, str] = {}
         self.absent: dict[str, str] = {}
         self.kept = Kept()
@@ -258,7 +258,7 @@ class Collector:
             return "no head pod of Ray is ready"
         return None
 
-    def _probe(self, api: Api) -> None:
+    def _probe(self, api: JobsApi) -> None:
         # Ray's monitor of a job records one that is deleted as soon as it ends as failed (job_manager.py, Ray 2.60).
         old = [job for job in api.jobs() if _OWN_ID.fullmatch(job.id) and job.metadata.get("workload") == WORKLOAD]
         for job in [job for job in old if job.ended and time.time() - job.ended > PROBE_S][:OLD_PROBES]:
@@ -282,7 +282,7 @@ class Collector:
             with reading(self.unknown, f"probe of {str(probed['node_id'] if probed else event.get('ip'))[:100]}"):
                 if not probed:
                     raise WorkloadError(str(event.get("error")))
-                self.probes.append(Probe.model_validate(probed))
+                self.probes.append(NodeFacts.model_validate(probed))
         if not events:
             reason = " … ".join(dict.fromkeys([*job.message.strip().splitlines()[:1], *lines[-1:]]))
             raise WorkloadError(f"the probe's job ended as {job.status} without a node's probe: {reason}")
@@ -323,7 +323,7 @@ def _result(answer: Any) -> Any:
     return data
 
 
-def accepts_any_token(api: Api) -> bool:
+def accepts_any_token(api: JobsApi) -> bool:
     """Return whether Ray answers a request with another token, as it does without authentication."""
     try:
         replace(api, token=SecretStr("not-the-token")).call("/api/jobs/")

@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from workloads.hardware.gpu import Gpu
 from workloads.hardware.nic import Counter, Nic
-from workloads.results.documents import Part
+from workloads.results.documents import ResultPart
 
 Transport = Literal["NET", "P2P", "SHM", "NVLS", "COLLNET"]
 WARNINGS_KEPT = 200  # different warnings per log: a broken NIC repeats its warning with another address each time
 SUMS = ("hidden", "lines", "torn", "warnings_left_out", "channels_left_out")  # numbers that add up over the ranks
 
 
-class Channel(Part):
+class Channel(ResultPart):
     """One connection from NCCL's log: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/0/GDRDMA`.
 
     `sender` and `receiver` are ranks of the communicator. `plugin` (gIB, Libfabric, Socket, IB …) and `device` (its NIC
@@ -32,7 +32,7 @@ class Channel(Part):
     size: int | None = None
 
 
-class Choice(Part):
+class Choice(ResultPart):
     """Algorithm (`RING`) and protocol (`SIMPLE`) that NCCL chose for an operation (`AllReduce`) of `size` bytes."""
 
     op: str
@@ -41,7 +41,7 @@ class Choice(Part):
     protocol: str
 
 
-class LogFacts(Part):
+class LogFacts(ResultPart):
     """Facts in the NCCL_DEBUG=INFO output of one rank, or of several ranks after `merge`.
 
     Attributes:
@@ -113,7 +113,7 @@ class LogFacts(Part):
         return {host: len(names) for host, names in self.nics_by_host.items()} | self.nics_found
 
 
-class RankEvidence(Part):
+class RankEvidence(ResultPart):
     """Evidence of one rank, with the health of its own `gpus`.
 
     One rank per node also carries the node's `counters`, `nics` and GPU `driver` version.
@@ -128,7 +128,7 @@ class RankEvidence(Part):
     gpus: list[Gpu] | None = None
 
 
-class Evidence(Part):
+class Evidence(ResultPart):
     """Evidence of all ranks.
 
     `image` is the container image's digest if the cluster reports it, `topology` is by node. `missing` lists what could

@@ -88,7 +88,7 @@ def parse_log(text: str) -> LogFacts:
 
 def parse_lines(lines: Iterable[str]) -> LogFacts:
     """Return the facts in a log's lines, each with its line end, without holding the whole log in memory."""
-    reader = Reader()
+    reader = LogReader()
     for line in log_text.lines(lines):
         reader.line(line)
     return reader.facts()
@@ -115,7 +115,7 @@ class Communicator:
 
 
 @dataclass
-class Reader:
+class LogReader:
     """Collects facts from a log's lines. A dict with None as values is an ordered set.
 
     The keys of `first` and `every` are names of facts: the first value counts, or each different one.

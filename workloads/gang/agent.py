@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import ray
 
 from workloads.gang import guard
-from workloads.gang.plan import Share, guard_plan
+from workloads.gang.plan import NodeShare, guard_plan
 from workloads.loading import load
 from workloads.rendezvous import select_interface
 
@@ -53,7 +53,7 @@ class Agent:
         assert self.port is not None
         return int(self.port.getsockname()[1])
 
-    def start(self, share: Share) -> None:
+    def start(self, share: NodeShare) -> None:
         """Start the ranks of this node."""
         base = dict(os.environ)
         ray._private.utils.remove_ray_internal_flags_from_env(base)
@@ -94,7 +94,7 @@ class Agent:
         """Return the evidence of one rank of this node, after its end."""
         return self.collectors[local].finish(False)
 
-    def _collect(self, share: Share, base: dict[str, str]) -> list[dict[str, str]]:
+    def _collect(self, share: NodeShare, base: dict[str, str]) -> list[dict[str, str]]:
         """Prepare the evidence of each rank, and return the variables for NCCL's log."""
         collector = load("workloads.evidence.collect:Collector")
         found = []

@@ -48,7 +48,7 @@ exit $code
 """
 
 
-class Lines:
+class LineSplitter:
     """Splits the output of one process into lines. Lossless but for what a progress bar overwrites."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Guard:
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
         self.selector = selectors.DefaultSelector()
-        self.lines: dict[tuple[int | None, int], Lines] = {}  # by rank and descriptor
+        self.lines: dict[tuple[int | None, int], LineSplitter] = {}  # by rank and descriptor
         self.running: dict[int, int | None] = {}  # rank by process ID
         self.outputs: dict[int | None, int] = {}  # descriptor by rank
         self.kill_at: float | None = None
@@ -188,7 +188,7 @@ class Guard:
     def _listen(self, rank: int | None, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self.outputs[rank] = descriptor
-        self.lines[rank, descriptor] = Lines()
+        self.lines[rank, descriptor] = LineSplitter()
         self.selector.register(descriptor, selectors.EVENT_READ, lambda _: self._read(rank))
 
     def _read(self, rank: int | None) -> bool:

@@ -56,7 +56,7 @@ class GangRequest:
 
 
 @dataclass(frozen=True)
-class Node:
+class LiveNode:
     """A live node: its number of GPUs or CPUs, and how many of them are free."""
 
     address: str
@@ -65,7 +65,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Group:
+class NodeGroup:
     """A node group of the autoscaler: GPUs or CPUs per node, and its maximum of nodes (None: unlimited)."""
 
     name: str
@@ -81,8 +81,8 @@ class Scheduling:
     `refused` is whether the autoscaler cannot fit this gang with the nodes that other jobs hold.
     """
 
-    nodes: list[Node]
-    groups: list[Group] | None
+    nodes: list[LiveNode]
+    groups: list[NodeGroup] | None
     starting: list[str]
     failed: list[str]
     refused: bool
@@ -242,7 +242,7 @@ def read(kind: str, group_id: str | None = None) -> Scheduling:
     free_of: Callable[[], dict[str, dict[str, float]]] = ray._private.state.available_resources_per_node
     free = free_of()  # untyped in Ray
     nodes = [
-        Node(node["NodeManagerAddress"], node["Resources"].get(kind, 0), free.get(node["NodeID"], {}).get(kind, 0))
+        LiveNode(node["NodeManagerAddress"], node["Resources"].get(kind, 0), free.get(node["NodeID"], {}).get(kind, 0))
         for node in all_nodes()
         if node["Alive"]
     ]
@@ -258,14 +258,14 @@ def all_nodes() -> list[dict[str, Any]]:
     return nodes_of()
 
 
-def autoscaling(status: Any, config: Any, nodes: list[Node], kind: str, group_id: str | None) -> Scheduling:
+def autoscaling(status: Any, config: Any, nodes: list[LiveNode], kind: str, group_id: str | None) -> Scheduling:
     """Return the scheduling state in Ray's messages GetClusterStatusReply and ClusterConfig (autoscaler.proto)."""
     state = status.autoscaling_state
     groups = None
     if config is not None and config.node_group_configs:
         groups = [
             # Ray's -1 is "no limit"
-            Group(group.name, group.resources.get(kind, 0), None if group.max_count < 0 else group.max_count)
+            NodeGroup(group.name, group.resources.get(kind, 0), None if group.max_count < 0 else group.max_count)
             for group in config.node_group_configs
         ]
     return Scheduling(

@@ -19,7 +19,7 @@ TORCHRUN = "torch.distributed.run"
 
 
 @dataclass(frozen=True)
-class Share:
+class NodeShare:
     """Part of a run on one node: `node` of `nodes`, with `per_node` ranks. The ranks meet at `master`:`port`.
 
     `environment` has the user's variables, secrets included.
@@ -43,7 +43,7 @@ class Share:
         return range(self.node * self.per_node, (self.node + 1) * self.per_node)
 
 
-def guard_plan(share: Share, base: Mapping[str, str], extra: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def guard_plan(share: NodeShare, base: Mapping[str, str], extra: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Return the plan of a node's guard (`guard.Guard`).
 
     Args:
@@ -73,7 +73,7 @@ def guard_plan(share: Share, base: Mapping[str, str], extra: Sequence[Mapping[st
     return plan
 
 
-def rank_variables(share: Share, local: int) -> dict[str, str]:
+def rank_variables(share: NodeShare, local: int) -> dict[str, str]:
     """Return the variables that tell a rank its place, as torchrun sets them (torch/distributed/run.py, 2.15)."""
     found = {
         "RANK": share.ranks[local],
@@ -89,7 +89,7 @@ def rank_variables(share: Share, local: int) -> dict[str, str]:
     return {name: str(value) for name, value in found.items()}
 
 
-def torchrun_options(share: Share) -> list[str]:
+def torchrun_options(share: NodeShare) -> list[str]:
     """Return the options of torchrun on this node, with those of them that this version has."""
     options = [
         f"--nnodes={share.nodes}",

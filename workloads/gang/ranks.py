@@ -18,7 +18,7 @@ from workloads.exits import Exit, blames_peer, last_line
 from workloads.gang.agent import Agent
 from workloads.gang.options import RunOptions
 from workloads.gang.placement import Reservation, all_nodes
-from workloads.gang.plan import Share
+from workloads.gang.plan import NodeShare
 from workloads.loading import load
 from workloads.results.lines import TORCHRUN, RankLine
 from workloads.secrecy import Masker
@@ -33,7 +33,7 @@ SIGNALED = (128 + 15, 128 + 9)  # exit codes by SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True)
-class Failure:
+class RankFailure:
     """Failed rank, or a node's torchrun or agent, which has no rank. `lost`: its node or agent left the cluster."""
 
     rank: int | None
@@ -50,7 +50,7 @@ class Failure:
 
 
 @dataclass
-class Gang:
+class RankGang:
     """One attempt of a run on its nodes. `run` starts the ranks and returns when all have ended.
 
     Args:
@@ -63,7 +63,7 @@ class Gang:
     per_node: int
     restart: int
     codes: dict[int, int] = field(default_factory=dict)  # by rank
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[RankFailure] = field(default_factory=list)
     stopped: bool = False  # by a signal to the driver
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Gang:
         spots = self.reserved.spots
         port = ray.get(self.agents[0].hold_port.remote(spots[0].address))
         shares = [
-            Share(
+            NodeShare(
                 mode=self.options.mode,
                 command=self.options.command,
                 environment={**self.options.environment, **self.secrets},
@@ -138,7 +138,7 @@ class Gang:
             ray.kill(agent)
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> RankFailure | None:
         """The failure that ended the gang."""
         return min(self.failures, key=lambda one: one.order, default=None)
 
@@ -174,7 +174,7 @@ class Gang:
         # What ended after the order to end is no cause, unless its time shows the contrary.
         if code and not (self.ending and (code in SIGNALED or rank is None)):
             text = failure_text(self.tails[node, rank])
-            self.failures.append(Failure(rank, str(self.reserved.spots[node]), moment, code, text))
+            self.failures.append(RankFailure(rank, str(self.reserved.spots[node]), moment, code, text))
 
     def _lost(self, node: int, error: RayError) -> None:
         """Record an agent that has ended. One that was killed at the end is none, unless its node has left."""
@@ -183,7 +183,7 @@ class Gang:
         if alive and self.ending:
             return
         text = f"the agent on {spot} ended: {last_line(error)}" if alive else f"node {spot} left the cluster"
-        failure = Failure(node * self.per_node, str(spot), time.time(), Exit.ERROR, text, lost=True)
+        failure = RankFailure(node * self.per_node, str(spot), time.time(), Exit.ERROR, text, lost=True)
         self.failures.append(failure)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from workloads.results.documents import Part
+from workloads.results.documents import ResultPart
 
 BINDINGS = "ray._private.thirdparty.pynvml"
 # nvmlClocksEventReason…, the bits of what limits the clocks now.
@@ -53,7 +53,7 @@ READS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class GpuReading(Part):
+class GpuReading(ResultPart):
     """State of a GPU at one time; None if it cannot be read.
 
     Attributes:
@@ -78,7 +78,7 @@ class GpuReading(Part):
     remapped: list[int] | None = None
 
 
-class Gpu(Part):
+class Gpu(ResultPart):
     """A GPU before and after a run of `seconds`.
 
     `limited_s` are the seconds of the run in which a reason held the clocks down, as the driver counts them. `xids` are

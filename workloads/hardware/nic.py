@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from workloads.results.documents import Part
+from workloads.results.documents import ResultPart
 from workloads.secrecy import redacted
 
 INFINIBAND = Path("/sys/class/infiniband")
@@ -54,7 +54,7 @@ Reading = dict[str, dict[str, int]]
 """Counters by name, by NIC: `mlx5_0`, or `mlx5_0:2` for the second port of a NIC with several."""
 
 
-class Counter(Part):
+class Counter(ResultPart):
     """Counters of one NIC, after the run minus before: bytes sent and received, errors, congestion marks.
 
     `errors` and `congestion` hold the counters that changed. `details` are EFA's bytes by operation. `reset`: the NIC
@@ -70,7 +70,7 @@ class Counter(Part):
     reset: bool = False
 
 
-class Nic(Part):
+class Nic(ResultPart):
     """Port of an RDMA NIC as the kernel shows it: `state` ACTIVE or DOWN, `rate` such as `400 Gb/sec (4X NDR)`."""
 
     name: str

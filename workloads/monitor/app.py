@@ -20,7 +20,7 @@ from infra.terminal import printable
 from workloads.client.api import UnreachableError
 from workloads.exits import WorkloadError
 from workloads.monitor.snapshot import Snapshot
-from workloads.monitor.source import Source
+from workloads.monitor.source import SnapshotSource
 from workloads.monitor.tables import LISTINGS, NODES, OF_ONE_NODE, details, totals
 from workloads.monitor.widgets import Listed, Page
 
@@ -89,7 +89,7 @@ class Top(App[WorkloadError | None]):
         Binding("minus", "interval(1)", "slower"),
     ]
 
-    def __init__(self, source: Source, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: SnapshotSource, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.source, self.clock = source, clock
         self.snapshot: Snapshot | None = None

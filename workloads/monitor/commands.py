@@ -12,7 +12,7 @@ from workloads.client.api import UnreachableError
 from workloads.client.connection import Connection
 from workloads.exits import Exit, WorkloadError
 from workloads.monitor.snapshot import PROBE_STARTS, Snapshot
-from workloads.monitor.source import START_S, MonitorJob, Source
+from workloads.monitor.source import START_S, MonitorJob, SnapshotSource
 from workloads.monitor.tables import LISTINGS, OF_ONE_NODE, totals
 from workloads.options import Flat, ResultOptions, option
 from workloads.terminal.console import present, say, table_of
@@ -53,7 +53,7 @@ def top(*, once: Once = False, interval: Interval = 2, options: Flat[ResultOptio
     return Exit.OK
 
 
-def one(source: Source, timeout_s: float = START_S, pause_s: float = 0.5) -> Snapshot:
+def one(source: SnapshotSource, timeout_s: float = START_S, pause_s: float = 0.5) -> Snapshot:
     """Return a complete snapshot, or at the timeout the newest one.
 
     WorkloadError if there is none.

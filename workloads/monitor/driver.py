@@ -33,7 +33,7 @@ from workloads.monitor.snapshot import (
     PROBE_STARTS,
     Lease,
     MonitorOptions,
-    Node,
+    NodeState,
     Reading,
     Snapshot,
     encode,
@@ -145,7 +145,7 @@ class Leased:
         return self.clock() - self.changed < LEASE_S
 
 
-def wanted(nodes: list[Node], used: frozenset[str], elastic: bool) -> frozenset[str]:
+def wanted(nodes: list[NodeState], used: frozenset[str], elastic: bool) -> frozenset[str]:
     """Return the IDs of the nodes that get a probe."""
     return frozenset(
         node.id for node in nodes if node.alive and (not elastic or node.role == "head" or node.id in used)
@@ -159,7 +159,7 @@ class DeadNodes:
         self.clock = clock
         self.seen: dict[str, float] = {}
 
-    def __call__(self, nodes: list[Node]) -> list[Node]:
+    def __call__(self, nodes: list[NodeState]) -> list[NodeState]:
         now = self.clock()
         self.seen |= {node.id: now for node in nodes if node.alive}
         return [node for node in nodes if now - self.seen.get(node.id, now - 2 * DEAD_S) < DEAD_S]
@@ -235,7 +235,7 @@ def snapshot(
     )
 
 
-def with_reading(node: Node, probed: frozenset[str], probes: Probes) -> Node:
+def with_reading(node: NodeState, probed: frozenset[str], probes: Probes) -> NodeState:
     """Return a node with its newest reading, or the reason why there is none."""
     if not node.alive:
         return node

@@ -21,7 +21,7 @@ import psutil
 from workloads.hardware.gpu import BINDINGS, READS, handles, recorded
 from workloads.hardware.nic import INFINIBAND, difference, natural, nics, read_counters
 from workloads.hardware.nic import Reading as Counters
-from workloads.monitor.snapshot import Gpu, Nic, Reading
+from workloads.monitor.snapshot import GpuState, NicState, Reading
 
 _READ = {name: READS[name] for name in ("power_w", "power_limit_w", "temperature_c", "sm_mhz", "sm_max_mhz")} | {
     "name": lambda nvml, gpu: str(nvml.nvmlDeviceGetName(gpu)),
@@ -92,9 +92,9 @@ class Probe:
         except Exception as error:
             self.missing.append(f"Xid errors: {error}")
 
-    def _gpu(self, index: int, uuid: str, gpu: Any) -> Gpu:
+    def _gpu(self, index: int, uuid: str, gpu: Any) -> GpuState:
         values = {name: _try(partial(read, self.nvml, gpu)) for name, read in _READ.items()}
-        return Gpu(index=index, xids=self.xids.get(uuid, []), **values)
+        return GpuState(index=index, xids=self.xids.get(uuid, []), **values)
 
     def _collect_xids(self) -> None:
         # The wait ends with an error once there is no further event.
@@ -104,7 +104,7 @@ class Probe:
                 if xid not in found:
                     found.append(xid)
 
-    def _nics(self, counters: Counters, seconds: float | None) -> list[Nic]:
+    def _nics(self, counters: Counters, seconds: float | None) -> list[NicState]:
         self.first = {name: self.first.get(name, values) for name, values in counters.items()}
         changed = {found.nic: found.errors for found in difference(self.first, counters)[0]}
         rates: dict[str, tuple[float, float]] = {}
@@ -114,7 +114,7 @@ class Probe:
                 if not found.reset:
                     rates[found.nic] = _gbps(found.sent, seconds), _gbps(found.received, seconds)
         return [
-            Nic(
+            NicState(
                 name=nic.name,
                 state=nic.state,
                 gbps=self.gbps or line_rate(nic.rate),

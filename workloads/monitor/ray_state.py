@@ -23,9 +23,9 @@ from workloads.monitor.snapshot import (
     ActorClass,
     Amount,
     Demand,
-    Group,
     JobRow,
-    Node,
+    NodeState,
+    PlacementGroupState,
 )
 
 HEAD = "node:__internal_head__"
@@ -44,7 +44,7 @@ def read_status(gcs_client: Any) -> Any:
     return status
 
 
-def nodes_of(status: Any) -> list[Node]:
+def nodes_of(status: Any) -> list[NodeState]:
     """Return the nodes that Ray knows, the head first, without readings. Dead ones stay known for long."""
     used = in_use(status)
     found = []
@@ -62,7 +62,7 @@ def nodes_of(status: Any) -> list[Node]:
             for field, kind in (("cpus", "CPU"), ("gpus", "GPU"))
         }
         found.append(
-            Node(
+            NodeState(
                 id=name,
                 address=node.node_ip_address,
                 role="head" if head else "worker",
@@ -153,7 +153,7 @@ def read_actors() -> list[ActorClass]:
     return [ActorClass(name=name, states=dict(sorted(states.items()))) for name, states in sorted(found.items())]
 
 
-def read_groups() -> list[Group]:
+def read_groups() -> list[PlacementGroupState]:
     """Return the placement groups that exist."""
     reasons = {
         "INFEASIBLE": "no node fits a bundle now",
@@ -162,7 +162,7 @@ def read_groups() -> list[Group]:
     }
     table_of: Callable[[], dict[str, dict[str, Any]]] = ray._private.state.state.placement_group_table  # untyped in Ray
     return [
-        Group(
+        PlacementGroupState(
             id=group["placement_group_id"],
             name=group["name"],
             strategy=group["strategy"],

@@ -16,7 +16,7 @@ from workloads import untrusted
 from workloads.exits import WorkloadError
 from workloads.hardware.gpu import APPLICATION_XIDS, THROTTLING
 from workloads.options import Hidden
-from workloads.results.documents import Part, Time
+from workloads.results.documents import ResultPart, Time
 
 PROBE_STARTS = "the probe is starting"
 NOT_PROBED = "not probed: a probe would keep the autoscaler from removing an idle node"
@@ -64,7 +64,7 @@ Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """Numbers that can be added, divided and printed. Whatever runs on the head may write a snapshot."""
 
 
-class Nic(Part):
+class NicState(ResultPart):
     """Port of an RDMA NIC. Rates are Gbit/s over the last interval.
 
     Attributes:
@@ -84,7 +84,7 @@ class Nic(Part):
         return self.state is not None and self.state != "ACTIVE"
 
 
-class Gpu(Part):
+class GpuState(ResultPart):
     """State of a GPU by NVML: percent, bytes, watts, °C, MHz.
 
     Attributes:
@@ -121,7 +121,7 @@ class Gpu(Part):
         return list(dict.fromkeys(found))
 
 
-class Reading(Part):
+class Reading(ResultPart):
     """What a probe reads on its node.
 
     Attributes:
@@ -133,19 +133,19 @@ class Reading(Part):
     cpu_percent: Real | None = None
     memory_used: Whole | None = None
     memory_total: Whole | None = None
-    gpus: list[Gpu] = Field(default_factory=list)
-    nics: list[Nic] = Field(default_factory=list)
+    gpus: list[GpuState] = Field(default_factory=list)
+    nics: list[NicState] = Field(default_factory=list)
     missing: list[str] = Field(default_factory=list)
 
 
-class Amount(Part):
+class Amount(ResultPart):
     """Amount of a resource of Ray."""
 
     used: Real
     total: Real
 
 
-class Node(Part):
+class NodeState(ResultPart):
     """A node of Ray.
 
     Attributes:
@@ -181,7 +181,7 @@ class Node(Part):
         return [f"{alert} ×{n}" if (n := found.count(alert)) > 1 else alert for alert in dict.fromkeys(found)]
 
 
-class JobRow(Part):
+class JobRow(ResultPart):
     """A submitted job: running, pending, or one of the last that ended. Without its command, which may hold secrets."""
 
     id: str
@@ -192,14 +192,14 @@ class JobRow(Part):
     message: str = ""
 
 
-class ActorClass(Part):
+class ActorClass(ResultPart):
     """Actors of a class, by state. Of the dead ones, Ray remembers the last."""
 
     name: str
     states: dict[str, Whole]
 
 
-class Group(Part):
+class PlacementGroupState(ResultPart):
     """A placement group; `why` is set while it waits."""
 
     id: str
@@ -210,7 +210,7 @@ class Group(Part):
     why: str = ""
 
 
-class Demand(Part):
+class Demand(ResultPart):
     """A pending request for resources, and why it waits."""
 
     what: str
@@ -218,7 +218,7 @@ class Demand(Part):
     why: str
 
 
-class Snapshot(Part):
+class Snapshot(ResultPart):
     """State of a cluster at `time`, on the head's clock.
 
     Attributes:
@@ -234,10 +234,10 @@ class Snapshot(Part):
     ray: str
     time: Time
     interval_s: Real
-    nodes: list[Node]
+    nodes: list[NodeState]
     jobs: list[JobRow] = Field(default_factory=list)
     actors: list[ActorClass] = Field(default_factory=list)
-    groups: list[Group] = Field(default_factory=list)
+    groups: list[PlacementGroupState] = Field(default_factory=list)
     demands: list[Demand] = Field(default_factory=list)
     starting: list[str] = Field(default_factory=list)
     failed: list[str] = Field(default_factory=list)

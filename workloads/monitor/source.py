@@ -10,7 +10,7 @@ from typing import Protocol
 from urllib.parse import urlencode
 
 from infra.outputs import Outputs
-from workloads.client.api import Api, UnreachableError
+from workloads.client.api import JobsApi, UnreachableError
 from workloads.client.run import python_of, submit_driver
 from workloads.exits import WorkloadError
 from workloads.monitor.snapshot import LEASE_S, Lease, MonitorOptions, Snapshot, decode
@@ -22,7 +22,7 @@ NO_FILE = 500  # Ray's answer for a file that does not exist (2.60)
 RETRY_S = 15.0  # between two monitor jobs, after the first one has ended
 
 
-class Source(Protocol):
+class SnapshotSource(Protocol):
     """Where snapshots come from. `poll` returns the newest one, or None if there is none yet."""
 
     interval_s: float
@@ -39,7 +39,7 @@ class MonitorJob(AbstractContextManager["MonitorJob"]):
 
     def __init__(
         self,
-        api: Api,
+        api: JobsApi,
         outputs: Outputs,
         interval_s: float,
         *,

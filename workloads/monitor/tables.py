@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from infra.terminal import printable
 from workloads.hardware.nic import natural
-from workloads.monitor.snapshot import DEAD, DRAINING, IDLE, Demand, Gpu, Nic, Node, Snapshot
+from workloads.monitor.snapshot import DEAD, DRAINING, IDLE, Demand, GpuState, NicState, NodeState, Snapshot
 
 NOTHING = "-"
 _BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -25,7 +25,7 @@ _STATE_STYLES = {
 }
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """Text of a cell, what it sorts by (None: last), and its style."""
 
     text: str
@@ -37,11 +37,11 @@ class Cell(NamedTuple):
         return self.text, self.style
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """Row of a table; `item` is the part of the snapshot that it shows."""
 
     key: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     item: BaseModel
 
 
@@ -64,17 +64,17 @@ class Listing:
 
     name: str
     columns: tuple[Column, ...]
-    rows: Callable[[Snapshot, str | None], Iterable[Row]]
+    rows: Callable[[Snapshot, str | None], Iterable[TableRow]]
     unit: str = ""
 
 
-def _text(value: str | None, style: str = "") -> Cell:
+def _text(value: str | None, style: str = "") -> TableCell:
     found = printable(value or "").replace("\n", " ")
-    return Cell(found or NOTHING, natural(found) if found else None, style)
+    return TableCell(found or NOTHING, natural(found) if found else None, style)
 
 
-def _number(value: float | None, form: str = "{:.0f}", style: str = "") -> Cell:
-    return Cell(NOTHING) if value is None else Cell(form.format(value), value, style)
+def _number(value: float | None, form: str = "{:.0f}", style: str = "") -> TableCell:
+    return TableCell(NOTHING) if value is None else TableCell(form.format(value), value, style)
 
 
 def bar(value: float | None, total: float | None, width: int = 8) -> str:
@@ -86,11 +86,11 @@ def bar(value: float | None, total: float | None, width: int = 8) -> str:
     return (_BLOCKS[8] * full + (_BLOCKS[rest] if rest else "")).ljust(width)
 
 
-def _barred(value: float | None, total: float | None, form: str, style: str) -> Cell:
+def _barred(value: float | None, total: float | None, form: str, style: str) -> TableCell:
     if value is None:
-        return Cell(NOTHING)
+        return TableCell(NOTHING)
     text = form.format(value)
-    return Cell(f"{bar(value, total)} {text}" if total else text, value, style)
+    return TableCell(f"{bar(value, total)} {text}" if total else text, value, style)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -103,15 +103,15 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def gpus_of(node: Node) -> list[Gpu]:
+def gpus_of(node: NodeState) -> list[GpuState]:
     return node.reading.gpus if node.reading else []
 
 
-def nics_of(node: Node) -> list[Nic]:
+def nics_of(node: NodeState) -> list[NicState]:
     return node.reading.nics if node.reading else []
 
 
-def _nodes(snapshot: Snapshot, _: str | None) -> Iterable[Row]:
+def _nodes(snapshot: Snapshot, _: str | None) -> Iterable[TableRow]:
     for node in snapshot.nodes:
         reading, gpus, nics = node.reading, gpus_of(node), nics_of(node)
         memory = (
@@ -123,47 +123,51 @@ def _nodes(snapshot: Snapshot, _: str | None) -> Iterable[Row]:
         idle = f"idle {duration(node.idle_s)}" if node.state == IDLE and node.idle_s is not None else node.state
         cells = (
             _text(f"{node.address}{' head' if node.role == 'head' else ''}", "bold" if node.role == "head" else ""),
-            Cell(idle, node.state, _STATE_STYLES.get(node.state, "")),
+            TableCell(idle, node.state, _STATE_STYLES.get(node.state, "")),
             _number(reading.cpu_percent if reading else None),
-            Cell(f"{node.gpus.used:g}/{node.gpus.total:g}", node.gpus.used) if node.gpus.total else Cell(NOTHING),
+            TableCell(f"{node.gpus.used:g}/{node.gpus.total:g}", node.gpus.used)
+            if node.gpus.total
+            else TableCell(NOTHING),
             _number(_mean(gpu.utilization for gpu in gpus), style="green"),
             _number(max((gpu.temperature_c for gpu in gpus if gpu.temperature_c is not None), default=None)),
             _number(_sum(gpu.power_w for gpu in gpus)),
             _number(_sum(nic.sent_gbps for nic in nics), style="cyan"),
             _number(_sum(nic.received_gbps for nic in nics), style="cyan"),
             _number(_sum(nic.gbps for nic in nics), style="dim"),
-            _text(alerts, "bold red") if alerts else Cell(""),
+            _text(alerts, "bold red") if alerts else TableCell(""),
             _number(memory),
-            Cell(f"{node.cpus.used:g}/{node.cpus.total:g}", node.cpus.used),
+            TableCell(f"{node.cpus.used:g}/{node.cpus.total:g}", node.cpus.used),
             _text(node.group),
-            _text(node.note, "dim") if node.note else Cell(""),
+            _text(node.note, "dim") if node.note else TableCell(""),
         )
-        yield Row(node.id, cells, node)
+        yield TableRow(node.id, cells, node)
 
 
-def _gpus(snapshot: Snapshot, node_id: str | None) -> Iterable[Row]:
+def _gpus(snapshot: Snapshot, node_id: str | None) -> Iterable[TableRow]:
     for gpu in (gpu for node in snapshot.nodes if node.id == node_id for gpu in gpus_of(node)):
         limits = ", ".join(gpu.limited_by or ())
         alerts = ", ".join(gpu.alerts)
         used, total = gpu.memory_used, gpu.memory_total
-        memory = Cell(NOTHING) if used is None or not total else Cell(f"{used / 1e9:.0f}/{total / 1e9:.0f}", used)
+        memory = (
+            TableCell(NOTHING) if used is None or not total else TableCell(f"{used / 1e9:.0f}/{total / 1e9:.0f}", used)
+        )
         watts = _number(gpu.power_w)
         if gpu.power_w is not None and gpu.power_limit_w:
-            watts = Cell(f"{gpu.power_w:.0f}/{gpu.power_limit_w:.0f}", gpu.power_w)
+            watts = TableCell(f"{gpu.power_w:.0f}/{gpu.power_limit_w:.0f}", gpu.power_w)
         cells = (
-            Cell(str(gpu.index), gpu.index),
+            TableCell(str(gpu.index), gpu.index),
             _barred(gpu.utilization, 100, "{:3.0f}", "green"),
             memory,
             _number(gpu.temperature_c, style="red" if "thermal" in gpu.alerts else ""),
             watts,
             _number(gpu.sm_mhz),
-            _text(alerts, "bold red") if alerts else Cell(limits, limits, "dim"),
+            _text(alerts, "bold red") if alerts else TableCell(limits, limits, "dim"),
             _text(gpu.name),
         )
-        yield Row(str(gpu.index), cells, gpu)
+        yield TableRow(str(gpu.index), cells, gpu)
 
 
-def _nics(snapshot: Snapshot, node_id: str | None) -> Iterable[Row]:
+def _nics(snapshot: Snapshot, node_id: str | None) -> Iterable[TableRow]:
     for nic in (nic for node in snapshot.nodes if node.id == node_id for nic in nics_of(node)):
         errors = ", ".join(f"{name} {count}" for name, count in nic.errors.items())
         cells = (
@@ -172,51 +176,51 @@ def _nics(snapshot: Snapshot, node_id: str | None) -> Iterable[Row]:
             _barred(nic.received_gbps, nic.gbps, "{:5.1f}", "cyan"),
             _number(nic.gbps, "{:g}"),
             _text(nic.state, "bold red" if nic.down else ""),
-            _text(errors, "red") if errors else Cell(""),
+            _text(errors, "red") if errors else TableCell(""),
         )
-        yield Row(nic.name, cells, nic)
+        yield TableRow(nic.name, cells, nic)
 
 
-def _jobs(snapshot: Snapshot, _: str | None) -> Iterable[Row]:
+def _jobs(snapshot: Snapshot, _: str | None) -> Iterable[TableRow]:
     for job in snapshot.jobs:
         ran = None if job.started is None else max(0, (job.ended or snapshot.time) - job.started)
         cells = (
             _text(job.id),
             _text(job.status, _STATE_STYLES.get(job.status, "")),
-            Cell(duration(ran) if ran is not None else NOTHING, ran),
+            TableCell(duration(ran) if ran is not None else NOTHING, ran),
             _text(job.workload),
-            _text(job.message, "dim") if job.message and job.status != "SUCCEEDED" else Cell(""),
+            _text(job.message, "dim") if job.message and job.status != "SUCCEEDED" else TableCell(""),
         )
-        yield Row(job.id, cells, job)
+        yield TableRow(job.id, cells, job)
 
 
-def _actors(snapshot: Snapshot, _: str | None) -> Iterable[Row]:
+def _actors(snapshot: Snapshot, _: str | None) -> Iterable[TableRow]:
     for actors in snapshot.actors:
         states = ", ".join(f"{count} {state}" for state, count in actors.states.items())
-        yield Row(actors.name, (_text(actors.name), _text(states)), actors)
+        yield TableRow(actors.name, (_text(actors.name), _text(states)), actors)
 
 
-def _groups(snapshot: Snapshot, _: str | None) -> Iterable[Row]:
+def _groups(snapshot: Snapshot, _: str | None) -> Iterable[TableRow]:
     for group in snapshot.groups:
         style = "" if group.state == "CREATED" else "yellow"
         cells = (
             _text(group.name or group.id[:8]),
             _text(group.state, style),
-            _text(group.why, style) if group.why else Cell(""),
+            _text(group.why, style) if group.why else TableCell(""),
             _text(group.bundles),
             _text(group.strategy),
         )
-        yield Row(group.id, cells, group)
+        yield TableRow(group.id, cells, group)
 
 
-def _demands(snapshot: Snapshot, _: str | None) -> Iterable[Row]:
+def _demands(snapshot: Snapshot, _: str | None) -> Iterable[TableRow]:
     found = [*snapshot.demands]
     found += [Demand(what=name, count=1, why="node is starting") for name in snapshot.starting]
     found += [Demand(what=reason, count=1, why="node did not start") for reason in snapshot.failed]
     for demand in found:
         style = "red" if demand.why.startswith("infeasible") else "yellow"
-        cells = (Cell(str(demand.count), demand.count), _text(demand.why, style), _text(demand.what))
-        yield Row(f"{demand.what} {demand.why}", cells, demand)
+        cells = (TableCell(str(demand.count), demand.count), _text(demand.why, style), _text(demand.what))
+        yield TableRow(f"{demand.what} {demand.why}", cells, demand)
 
 
 def _columns(titles: str, left: str = "", wide: str = "") -> tuple[Column, ...]:

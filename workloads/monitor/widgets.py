@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
-from workloads.monitor.tables import Listing, Row
+from workloads.monitor.tables import Listing, TableRow
 
 
 class Listed(DataTable[Text]):
@@ -37,7 +37,7 @@ class Listed(DataTable[Text]):
         self.listing, self.wide = listing, False
         self.kept: list[int] = []
         """Columns on this terminal."""
-        self.shown: list[Row] = []
+        self.shown: list[TableRow] = []
         self.text_filter = ""
         self.sort_by: int | None = None
         self.backwards = False
@@ -53,7 +53,7 @@ class Listed(DataTable[Text]):
             column = self.listing.columns[index]
             self.add_column(Text(f" {column.title}", justify="left" if column.left else "right"), key=str(index))
 
-    def update(self, rows: Iterable[Row]) -> None:
+    def update(self, rows: Iterable[TableRow]) -> None:
         """Show these rows, filtered and sorted. The cursor stays on its row."""
         before, selected = self.shown, self.selected()
         self.shown = self._sorted([row for row in rows if self._matches(row)])
@@ -90,18 +90,18 @@ class Listed(DataTable[Text]):
         choices = [None, *self.kept]
         self.sort_by = choices[(choices.index(self.sort_by) + 1) % len(choices)]
 
-    def selected(self) -> Row | None:
+    def selected(self) -> TableRow | None:
         """Return the row under the cursor."""
         return self.shown[self.cursor_row] if 0 <= self.cursor_row < len(self.shown) else None
 
-    def _matches(self, row: Row) -> bool:
+    def _matches(self, row: TableRow) -> bool:
         return not self.text_filter or any(self.text_filter.lower() in cell.text.lower() for cell in row.cells)
 
-    def _drawn(self, row: Row, index: int) -> Text:
+    def _drawn(self, row: TableRow, index: int) -> Text:
         cell = row.cells[index]
         return Text(f" {cell.text}", cell.style, justify="left" if self.listing.columns[index].left else "right")
 
-    def _sorted(self, rows: list[Row]) -> list[Row]:
+    def _sorted(self, rows: list[TableRow]) -> list[TableRow]:
         if (index := self.sort_by) is None:
             return rows
         # The unknown is last in both directions.

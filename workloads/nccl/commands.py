@@ -25,7 +25,7 @@ from workloads.nccl.judge.reading import read_file
 from workloads.nccl.judge.verdict import judge_texts, verdict_of
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.page import compare
-from workloads.nccl.result import Result
+from workloads.nccl.result import BenchResult
 from workloads.options import Flat, JobOptions, JsonFile, add, option
 from workloads.results.files import write_file
 from workloads.terminal.console import Terminal, present, write_json
@@ -169,7 +169,7 @@ def bench_report(
     """
     from workloads.nccl.page.page import page, picture
 
-    result = Result.read(result_file)
+    result = BenchResult.read(result_file)
     if machine is not None:
         result = result.model_copy(update={"verdict": verdict_of(result, machine_named(machine).name)})
     target = output or result_file.with_suffix(".html")
@@ -209,6 +209,6 @@ def bench_compare(
     Exit codes: 0 none slower, 1 not readable or not comparable, 2 a row slower
     than allowed or missing in B, 3 wrong data in either.
     """
-    compared = compare.compare(Result.read(a), Result.read(b), threshold, anyway=anyway)
+    compared = compare.compare(BenchResult.read(a), BenchResult.read(b), threshold, anyway=anyway)
     present(compared, compare.show, compared.model_dump(mode="json"), json_file)
     return compared.code

@@ -18,13 +18,13 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.answer import RankAnswer, RowRequest, Timing
-from workloads.nccl.gang import Gang
-from workloads.nccl.kinds import Place, kind_of, selected
+from workloads.nccl.gang import BenchGang
+from workloads.nccl.kinds import RankPosition, kind_of, selected
 from workloads.nccl.limits import guarded, pair_figures
 from workloads.nccl.options import BenchOptions, GangOptions
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.presets import WITHOUT_ALGORITHM
-from workloads.nccl.result import Iterations, RankTime, Result, Row, RowKey, Spread, World, micro
+from workloads.nccl.result import BenchResult, Iterations, RankTime, Row, RowKey, Spread, World, micro
 from workloads.nccl.units import REDUCTIONS, algbw, busbw, format_size, nic_bandwidth
 from workloads.results.documents import JobResult
 from workloads.results.events import emit
@@ -35,7 +35,7 @@ ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
 def main(text: str) -> int:
     """Run the benchmark with these options, and return the process's exit code."""
     options = BenchOptions.from_json(text)
-    gang = Gang(options)
+    gang = BenchGang(options)
 
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
         rows: list[Row] = found.setdefault("rows", [])
@@ -48,7 +48,7 @@ def main(text: str) -> int:
             found["seconds"] = gang.seconds | {"sweep": round(time.monotonic() - began, 3)}
         return conclude(rows)
 
-    return run(options, measure, lambda **found: guarded(Result(evidence=gang.evidence, **found)))
+    return run(options, measure, lambda **found: guarded(BenchResult(evidence=gang.evidence, **found)))
 
 
 def run(
@@ -73,7 +73,7 @@ def run(
     return document.exit_code
 
 
-def describe(gang: Gang) -> dict[str, Any]:
+def describe(gang: BenchGang) -> dict[str, Any]:
     """Return the result's fields about the ranks: versions, placement, environment, and what the figures prove."""
     notice = None
     if not gang.fabric:
@@ -92,9 +92,9 @@ def describe(gang: Gang) -> dict[str, Any]:
     }
 
 
-def measure_all(options: BenchOptions, gang: Gang) -> Iterator[Row]:
+def measure_all(options: BenchOptions, gang: BenchGang) -> Iterator[Row]:
     """Measure and yield every row of the sweep."""
-    place = Place(0, len(gang.actors), gang.per_node)
+    place = RankPosition(0, len(gang.actors), gang.per_node)
     todo = plan(options, place)
     emit("plan", rows=len(todo), ranks=len(gang.actors))
     if options.use_gpu:
@@ -105,7 +105,7 @@ def measure_all(options: BenchOptions, gang: Gang) -> Iterator[Row]:
         yield summarize(row, answers, place, fabric=gang.fabric, limits=options.limits)
 
 
-def log_choices(gang: Gang, rows: Sequence[RowKey]) -> None:
+def log_choices(gang: BenchGang, rows: Sequence[RowKey]) -> None:
     """Have NCCL log its choice of algorithm for each operation, type and size, in runs of their own before the sweep.
 
     The choices depend on nothing else of a row. Operations of plain sends and receives have none.
@@ -118,7 +118,7 @@ def log_choices(gang: Gang, rows: Sequence[RowKey]) -> None:
     gang.call("log_choices", False, what="NCCL's log")
 
 
-def plan(options: BenchOptions, place: Place) -> list[RowRequest]:
+def plan(options: BenchOptions, place: RankPosition) -> list[RowRequest]:
     """Return the rows to measure, in order, without sums of uint8; options.left_out lists those."""
     kinds = selected(options.ops, options.patterns, place)
     runs = options.model_dump(include={"iterations", "warmup", "check"})
@@ -130,7 +130,7 @@ def plan(options: BenchOptions, place: Place) -> list[RowRequest]:
 
 
 def summarize(
-    row: RowRequest, answers: Sequence[RankAnswer], place: Place, *, fabric: bool, limits: Limits | None
+    row: RowRequest, answers: Sequence[RankAnswer], place: RankPosition, *, fabric: bool, limits: Limits | None
 ) -> Row:
     """Return a row of the result from all ranks' answers, by the slowest rank that takes part.
 

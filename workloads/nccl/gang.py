@@ -16,7 +16,7 @@ from workloads.evidence.facts import Evidence
 from workloads.exits import Exit, WorkloadError
 from workloads.gang.placement import GangRequest, Reservation
 from workloads.loading import load
-from workloads.nccl.kinds import Place
+from workloads.nccl.kinds import RankPosition
 from workloads.nccl.options import GangOptions, parse_fault
 from workloads.nccl.result import Member
 from workloads.results.events import emit
@@ -43,7 +43,7 @@ class RankActor:
         return getattr(self.rank, method)(*arguments)
 
 
-class Gang:
+class BenchGang:
     """Ranks of one run, placed all or none. On exit the context kills the actors and frees the nodes."""
 
     rank: ClassVar[str] = "workloads.nccl.rank:Rank"
@@ -59,7 +59,7 @@ class Gang:
         self.reserved: Reservation | None = None
         self.evidence: Evidence | None = None  # set on exit if the ranks had started
 
-    def __enter__(self) -> Gang:
+    def __enter__(self) -> BenchGang:
         try:
             self._phase("placement", self._reserve)
             self._phase("start", self._start)
@@ -165,7 +165,7 @@ class Gang:
         references = [
             actor.call.remote(
                 "join",
-                Place(member.rank, world, self.per_node),
+                RankPosition(member.rank, world, self.per_node),
                 address,
                 port,
                 member.ip,

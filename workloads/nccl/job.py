@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from workloads.client.kinds import JOBS_RESULT, Kind, writer
+from workloads.client.kinds import JOBS_RESULT, JobKind, writer
 from workloads.nccl import report
 from workloads.nccl.hunt import report as hunt_report
 from workloads.nccl.hunt.result import HuntResult
 from workloads.nccl.judge.verdict import judged
-from workloads.nccl.result import MultiGpuResult, Result
+from workloads.nccl.result import BenchResult, MultiGpuResult
 from workloads.terminal.console import Terminal
 
 
-def nccl(*_: object) -> Kind:
+def nccl(*_: object) -> JobKind:
     """Return the kind of a benchmark of the network, which the client judges."""
-    return Kind(
+    return JobKind(
         driver="workloads.nccl.driver",
         view=report.BenchView(Terminal(stderr=True)),
-        read=lambda found, machine: judged(Result.of(found, JOBS_RESULT), machine),
+        read=lambda found, machine: judged(BenchResult.of(found, JOBS_RESULT), machine),
         show=report.show,
         write=writer("workloads.nccl.page.page"),
     )
 
 
-def multigpu(*_: object) -> Kind:
+def multigpu(*_: object) -> JobKind:
     """Return the kind of a benchmark of one node's GPUs."""
-    return Kind(
+    return JobKind(
         driver="workloads.nccl.multigpu",
         view=report.BenchView(Terminal(stderr=True)),
         read=lambda found, _: MultiGpuResult.of(found, JOBS_RESULT),
@@ -32,9 +32,9 @@ def multigpu(*_: object) -> Kind:
     )
 
 
-def hunt(*_: object) -> Kind:
+def hunt(*_: object) -> JobKind:
     """Return the kind of a search for the slow node, NIC or link."""
-    return Kind(
+    return JobKind(
         driver="workloads.nccl.hunt.driver",
         view=hunt_report.HuntView(Terminal(stderr=True)),
         read=lambda found, _: HuntResult.of(found, JOBS_RESULT),

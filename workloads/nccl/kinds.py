@@ -15,7 +15,7 @@ next; nccl-tests and param use the same kind of window."""
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPosition:
     """Position of a rank. Ranks are consecutive per node."""
 
     rank: int
@@ -27,11 +27,11 @@ class Place:
         return self.world // self.per_node
 
 
-Ranks = Callable[[Place], Sequence[int]]
+Ranks = Callable[[RankPosition], Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class BenchKind:
     """A measured operation, for any place, size and type.
 
     Args:
@@ -49,7 +49,7 @@ class Kind:
     algorithm: str
     destinations: Ranks
     sources: Ranks
-    pieces: Callable[[Place], int] = lambda _place: 1
+    pieces: Callable[[RankPosition], int] = lambda _place: 1
     to_all: bool = False
     in_place: bool = False
     measured: Variant | None = None
@@ -59,7 +59,7 @@ class Kind:
         return self.measured.name if self.measured else None
 
 
-def everyone(place: Place) -> range:
+def everyone(place: RankPosition) -> range:
     """Return all ranks."""
     return range(place.world)
 
@@ -77,14 +77,14 @@ def at_root(ranks: Ranks) -> Ranks:
 COLLECTIVES = {
     kind.op: kind
     for kind in (
-        Kind(
+        BenchKind(
             op="all_reduce",
             algorithm="all_reduce, in place",
             destinations=only(ALL_RANKS),
             sources=only(0),
             in_place=True,
         ),
-        Kind(
+        BenchKind(
             op="all_gather",
             algorithm="all_gather_into_tensor",
             destinations=only(ALL_RANKS),
@@ -92,21 +92,21 @@ COLLECTIVES = {
             pieces=lambda place: place.world,
             to_all=True,
         ),
-        Kind(
+        BenchKind(
             op="reduce_scatter",
             algorithm="reduce_scatter_tensor",
             destinations=everyone,
             sources=lambda place: [place.rank],
             pieces=lambda place: place.world,
         ),
-        Kind(
+        BenchKind(
             op="all_to_all",
             algorithm="all_to_all_single",
             destinations=everyone,
             sources=everyone,
             pieces=lambda place: place.world,
         ),
-        Kind(
+        BenchKind(
             op="broadcast",
             algorithm=f"broadcast from rank {ROOT}",
             destinations=at_root(only(ALL_RANKS)),
@@ -114,28 +114,28 @@ COLLECTIVES = {
             to_all=True,
             in_place=True,
         ),
-        Kind(
+        BenchKind(
             op="reduce",
             algorithm=f"reduce to rank {ROOT}, in place",
             destinations=only(ROOT),
             sources=at_root(only(0)),
             in_place=True,
         ),
-        Kind(
+        BenchKind(
             op="gather",
             algorithm=f"gather to rank {ROOT}",
             destinations=only(ROOT),
             sources=at_root(everyone),
             pieces=lambda place: place.world,
         ),
-        Kind(
+        BenchKind(
             op="scatter",
             algorithm=f"scatter from rank {ROOT}",
             destinations=at_root(everyone),
             sources=only(ROOT),
             pieces=lambda place: place.world,
         ),
-        Kind(
+        BenchKind(
             op="sendrecv",
             algorithm="batch_isend_irecv around a ring",
             destinations=lambda place: [(place.rank + 1) % place.world],
@@ -146,9 +146,9 @@ COLLECTIVES = {
 """By name, in the order of units.BUSBW_FACTORS."""
 
 
-def point_to_point(variant: Variant) -> Kind:
+def point_to_point(variant: Variant) -> BenchKind:
     """Return the operation that measures one pattern in one direction, or in both at once."""
-    return Kind(
+    return BenchKind(
         op="p2p",
         algorithm=f"batch_isend_irecv, {WINDOW} in flight",
         destinations=lambda at: [f.receiver for f in flows(variant, at.nodes, at.per_node) if f.sender == at.rank],
@@ -158,12 +158,12 @@ def point_to_point(variant: Variant) -> Kind:
     )
 
 
-def kind_of(op: str, variant: str | None) -> Kind:
+def kind_of(op: str, variant: str | None) -> BenchKind:
     """Return the operation with this name, and for p2p with this pattern and direction."""
     return COLLECTIVES[op] if variant is None else point_to_point(Variant.parse(variant))
 
 
-def selected(ops: Sequence[str], patterns: Sequence[str], place: Place) -> list[Kind]:
+def selected(ops: Sequence[str], patterns: Sequence[str], place: RankPosition) -> list[BenchKind]:
     """Return the operations of a run in order; p2p in each direction of these patterns."""
     pairs = [point_to_point(v) for v in variants(place.nodes, place.per_node) if v.pattern in patterns]
     return [kind for op in ops for kind in (pairs if op == "p2p" else [COLLECTIVES[op]])]

@@ -13,7 +13,7 @@ from typing import Any
 from workloads.exits import Exit
 from workloads.nccl.point_patterns import Flow, Limits, Variant, fan_in, flows, limit_of
 from workloads.nccl.problems import failure, remark
-from workloads.nccl.result import Finding, Member, Pair, Result, Row, World, micro
+from workloads.nccl.result import BenchResult, EvidenceFinding, Member, Pair, Row, World, micro
 from workloads.nccl.units import format_size
 
 TOLERANCE = 1.02
@@ -46,7 +46,7 @@ def pair_figures(
     return pairs, total, limit_of(found, limits, per_node)
 
 
-def violations(result: Result, limits: Limits | None = None) -> list[Finding]:
+def violations(result: BenchResult, limits: Limits | None = None) -> list[EvidenceFinding]:
     """Return what is impossible or unverifiable in the point-to-point rows. Code 5 is a failure, 0 a remark.
 
     `limits` are those of the requested machine type, by default those in the run's options.
@@ -63,7 +63,7 @@ def violations(result: Result, limits: Limits | None = None) -> list[Finding]:
     return list(dict.fromkeys(found))
 
 
-def guarded(result: Result) -> Result:
+def guarded(result: BenchResult) -> BenchResult:
     """Return the result with exit code 5 and warnings in its rows if the point-to-point rows have violations.
 
     An error and wrong data keep their exit code: they are more severe.
@@ -78,7 +78,7 @@ def guarded(result: Result) -> Result:
     return result.model_copy(update=changes)
 
 
-def of_row(row: Row, result: Result, limits: Limits | None = None) -> list[Finding]:
+def of_row(row: Row, result: BenchResult, limits: Limits | None = None) -> list[EvidenceFinding]:
     """Return the findings of one point-to-point row."""
     name = f"{row.op} {row.variant} {format_size(row.size)}"
     if reason := _incomplete(row, result.world):
@@ -93,12 +93,12 @@ def both_units(bandwidth: float) -> str:
     return f"{bandwidth:.4g} GB/s ({bandwidth * 8:.4g} Gbit/s)"
 
 
-def _shared_by_design(result: Result) -> bool:
+def _shared_by_design(result: BenchResult) -> bool:
     """Return whether pairs on one machine are expected: a functional run over gloo. Any other run measures NICs."""
     return result.proves == "function" and result.backend == "gloo"
 
 
-def _warned(row: Row, result: Result) -> Row:
+def _warned(row: Row, result: BenchResult) -> Row:
     if row.op != OP or result.world is None:
         return row
     texts = [finding.text for finding in of_row(row, result) if finding.code]
@@ -120,7 +120,9 @@ def _incomplete(row: Row, world: World | None) -> str | None:
     return None
 
 
-def _over_limit(row: Row, name: str, across: bool, result: Result, limits: Limits | None) -> Iterator[Finding]:
+def _over_limit(
+    row: Row, name: str, across: bool, result: BenchResult, limits: Limits | None
+) -> Iterator[EvidenceFinding]:
     assert row.pairs is not None
     assert row.total is not None
     assert result.world is not None
@@ -143,7 +145,7 @@ def _over_limit(row: Row, name: str, across: bool, result: Result, limits: Limit
             )
 
 
-def _on_one_host(pairs: Sequence[Pair], result: Result) -> Iterator[Finding]:
+def _on_one_host(pairs: Sequence[Pair], result: BenchResult) -> Iterator[EvidenceFinding]:
     """Find pairs across nodes whose ranks share a node, a kernel or a host name."""
     members = {member.rank: member for member in result.ranks or []}
     for one, other in sorted({(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in pairs}):

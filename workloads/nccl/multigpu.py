@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.driver import run
-from workloads.nccl.gang import EXTRA_PATIENCE_S, Gang
-from workloads.nccl.kinds import Place
+from workloads.nccl.gang import EXTRA_PATIENCE_S, BenchGang
+from workloads.nccl.kinds import RankPosition
 from workloads.nccl.options import MultiGpuOptions
-from workloads.nccl.result import Member, MultiGpuResult, Process, Worker
+from workloads.nccl.result import Member, MultiGpuResult, MultiGpuWorker, Process
 from workloads.results.events import emit
 
 ELEMENTS = 4  # of each tensor
@@ -28,7 +28,7 @@ RAN = {
 }
 
 
-class DeviceGang(Gang):
+class DeviceGang(BenchGang):
     """A worker per node. They form their group with ray.util.collective, over the backend that all of them have."""
 
     rank: ClassVar[str] = "workloads.nccl.multigpu_rank:DeviceRank"
@@ -46,7 +46,7 @@ class DeviceGang(Gang):
         patience = self.options.timeout_s + EXTRA_PATIENCE_S
         references = [
             actor.call.remote(
-                "join_group", self.backend, Place(member.rank, self.nodes, 1), self.name, member.ip, patience
+                "join_group", self.backend, RankPosition(member.rank, self.nodes, 1), self.name, member.ip, patience
             )
             for actor, member in zip(self.actors, self.members, strict=True)
         ]
@@ -93,7 +93,7 @@ def choose(
     return "nccl", None
 
 
-def judge(options: MultiGpuOptions, workers: Sequence[Worker], backend: str) -> tuple[Exit, str]:
+def judge(options: MultiGpuOptions, workers: Sequence[MultiGpuWorker], backend: str) -> tuple[Exit, str]:
     """Return the exit code and the reason: every element of every tensor on every worker has to be right."""
     nodes, devices = options.nodes, options.gpus_per_rank
     value, elements = expected(nodes, devices), nodes * devices * ELEMENTS
@@ -113,7 +113,7 @@ def main(text: str) -> int:
     gang = DeviceGang(options)
 
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
-        workers: list[Worker] = found.setdefault("workers", [])
+        workers: list[MultiGpuWorker] = found.setdefault("workers", [])
         value = expected(options.nodes, gang.devices)
         with gang:
             emit("phase", name="reduce")
@@ -134,7 +134,7 @@ def main(text: str) -> int:
         logs = {one.rank: one.log for one in gang.evidence.ranks} if gang.evidence else {}
         for member in gang.members:
             workers.append(
-                Worker(
+                MultiGpuWorker(
                     **member.model_dump(include=set(Process.model_fields)),
                     no_nccl=gang.no_nccl[member.rank],
                     tensors=tensors[member.rank],

@@ -10,7 +10,7 @@ import ray
 import torch
 from ray.util import collective as untyped
 
-from workloads.nccl.kinds import Place
+from workloads.nccl.kinds import RankPosition
 from workloads.nccl.multigpu import ELEMENTS, start
 from workloads.nccl.rank import Rank
 from workloads.nccl.result import DeviceTensor
@@ -38,7 +38,7 @@ class DeviceRank(Rank):
     def versions(self) -> dict[str, str | None]:
         return {"ray": ray.__version__, "torch": torch.__version__, "cupy": _version("cupy")}
 
-    def join_group(self, backend: str, place: Place, group: str, own_ip: str, timeout_s: float) -> None:
+    def join_group(self, backend: str, place: RankPosition, group: str, own_ip: str, timeout_s: float) -> None:
         """Join `group` as worker `place.rank`. ray.util.collective finds the other workers through the cluster."""
         self._collect(place, own_ip, backend)
         collective.init_collective_group(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from workloads.nccl.kinds import ALL_RANKS, ROOT, WINDOW, Kind, Place
+from workloads.nccl.kinds import ALL_RANKS, ROOT, WINDOW, BenchKind, RankPosition
 from workloads.nccl.pattern import Generator, ReductionPattern, count_wrong, fill, moved, spoil
 from workloads.nccl.units import REDUCTIONS
 
@@ -27,7 +27,9 @@ class Operation:
     verifications: fill() → run() → wrong(), and prepare() → run() → arm() → many timed run() → left_wrong().
     """
 
-    def __init__(self, kind: Kind, place: Place, size: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, kind: BenchKind, place: RankPosition, size: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.kind, self.place, self.dtype, self.device = kind, place, dtype, device
         self.count = max(1, size // (dtype.itemsize * kind.pieces(place)))
         self.size = self.count * dtype.itemsize * kind.pieces(place)

@@ -13,7 +13,7 @@ from workloads.evidence.log_reader import SOCKETS
 from workloads.exits import Exit
 from workloads.hardware.gpu import APPLICATION_XIDS, Gpu
 from workloads.hardware.nic import Counter
-from workloads.nccl.result import Finding
+from workloads.nccl.result import EvidenceFinding
 
 # The plugin that carries a machine's transport, as NCCL names it (infra/catalog/machines.py: Machine.transport).
 PLUGINS = {"gib": "gIB", "efa": "Libfabric"}
@@ -23,19 +23,19 @@ THROTTLED = "gpu-throttled"  # kind of finding; see judge.verdict
 BUSY = 10**9  # bytes that the median NIC must send before a silent NIC is reported
 
 
-def failure(kind: str, text: str, code: Exit = Exit.NOT_AS_ASKED) -> Finding:
+def failure(kind: str, text: str, code: Exit = Exit.NOT_AS_ASKED) -> EvidenceFinding:
     """Return a finding that fails the run."""
-    return Finding(code=code, kind=kind, text=text)
+    return EvidenceFinding(code=code, kind=kind, text=text)
 
 
-def remark(kind: str, text: str) -> Finding:
+def remark(kind: str, text: str) -> EvidenceFinding:
     """Return a finding that does not fail the run."""
-    return Finding(code=Exit.OK, kind=kind, text=text)
+    return EvidenceFinding(code=Exit.OK, kind=kind, text=text)
 
 
 def problems(
     facts: LogFacts | None, *, nodes: int, nics: int | None, transport: str | None, ranks: int | None = None
-) -> Iterator[Finding]:
+) -> Iterator[EvidenceFinding]:
     """Yield the findings in the log of a run. One node has no fabric: only the log itself is checked.
 
     Args:
@@ -74,7 +74,7 @@ def problems(
         yield remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
 
 
-def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
+def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[EvidenceFinding]:
     if ranks is not None and facts.nranks is not None and facts.nranks != ranks:
         kind = "too-few-ranks" if facts.nranks < ranks else "another-run"
         yield failure(kind, f"{ranks} ranks were requested, the log's communicator has {facts.nranks}")
@@ -94,7 +94,7 @@ def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
         yield remark("some-ranks", f"the log covers {len(facts.hosts)} of {facts.nranks} ranks")
 
 
-def _network(facts: LogFacts, transport: str | None, sockets: list[str]) -> Iterator[Finding]:
+def _network(facts: LogFacts, transport: str | None, sockets: list[str]) -> Iterator[EvidenceFinding]:
     expected = PLUGINS.get(transport) if transport else None
     others = [plugin for plugin in facts.plugins if plugin not in (expected, *SOCKETS)]
     if sockets:
@@ -119,7 +119,7 @@ def _network(facts: LogFacts, transport: str | None, sockets: list[str]) -> Iter
         yield failure("no-channel", f"the log names no connection through a NIC{between}; {FIX}{gin}")
 
 
-def _lost(facts: LogFacts) -> Iterator[Finding]:
+def _lost(facts: LogFacts) -> Iterator[EvidenceFinding]:
     """Find evidence that was lost: what a lost line would have shown is not known."""
     if facts.hidden:
         text = f"{facts.hidden} lines stand for others that are left out (`repeated …x`): set RAY_DEDUP_LOGS=0"
@@ -134,7 +134,7 @@ def _lost(facts: LogFacts) -> Iterator[Finding]:
         yield failure("hosts-unknown", f"{text}: keep NCCL's `host:pid:tid` at the start of its messages")
 
 
-def _within(facts: LogFacts) -> Iterator[Finding]:
+def _within(facts: LogFacts) -> Iterator[EvidenceFinding]:
     """Find connections through a NIC between ranks of one host: they cross no fabric."""
     known = [channel for channel in _of_whole_run(facts) if channel.transport == "NET"]
     pairs = [(channel.sender, channel.receiver) for channel in known]
@@ -149,7 +149,7 @@ def _within(facts: LogFacts) -> Iterator[Finding]:
         yield failure("same-host", text) if len(inside) == len(known) else remark("same-host", text)
 
 
-def _gpu_direct(facts: LogFacts) -> Iterator[Finding]:
+def _gpu_direct(facts: LogFacts) -> Iterator[EvidenceFinding]:
     plain = [channel for channel in facts.carried if not channel.gdrdma]
     if plain:
         first = plain[0]
@@ -164,7 +164,7 @@ def _gpu_direct(facts: LogFacts) -> Iterator[Finding]:
         yield failure("no-gdrdma", f"NCCL logged that GPUDirect RDMA is disabled for the NICs {indexes}")
 
 
-def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
+def _nics(facts: LogFacts, nics: int) -> Iterator[EvidenceFinding]:
     used = _devices_used(facts)
     if facts.mixed:
         yield failure("nic-missing", f"NCCL found fewer NICs on some ranks: {facts.mixed[0]}")
@@ -207,7 +207,7 @@ def _devices_used(facts: LogFacts) -> dict[str, set[int]]:
     return used
 
 
-def node_problems(evidence: Evidence) -> Iterator[Finding]:
+def node_problems(evidence: Evidence) -> Iterator[EvidenceFinding]:
     """Yield findings on every node: a GPU with errors fails the run, all else is a remark.
 
     NCCL's log, not a counter or a link, decides whether the path was the right one.
@@ -227,7 +227,7 @@ def node_problems(evidence: Evidence) -> Iterator[Finding]:
         yield remark("drivers-differ", f"the nodes run different GPU drivers: {', '.join(drivers)}")
 
 
-def _counted(host: str, found: list[Counter]) -> Iterator[Finding]:
+def _counted(host: str, found: list[Counter]) -> Iterator[EvidenceFinding]:
     usual = median(counter.sent for counter in found) if found else 0
     for counter in found:
         errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items() if count)
@@ -241,7 +241,7 @@ def _counted(host: str, found: list[Counter]) -> Iterator[Finding]:
             yield remark("nic-silent", f"{counter.nic} on {host} {sent}")
 
 
-def _gpus(host: str, gpus: list[Gpu]) -> Iterator[Finding]:
+def _gpus(host: str, gpus: list[Gpu]) -> Iterator[EvidenceFinding]:
     if slowed := [gpu.slowed for gpu in gpus if gpu.throttled]:
         yield remark(THROTTLED, f"{host}: {len(slowed)} of {len(gpus)} GPUs were throttled: {', '.join(slowed)}")
     for gpu in gpus:

@@ -21,7 +21,7 @@ from workloads.evidence.collect import Collected, Collector
 from workloads.hardware.gpu import GpuWatch
 from workloads.nccl.answer import RankAnswer, RowRequest
 from workloads.nccl.device import Cpu, Cuda, Device
-from workloads.nccl.kinds import Place, kind_of
+from workloads.nccl.kinds import RankPosition, kind_of
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
@@ -37,7 +37,7 @@ class Rank:
     def __init__(self, use_gpu: bool) -> None:
         self.use_gpu = use_gpu
         self.device: Device = Cuda() if use_gpu else Cpu()
-        self.place = Place(0, 1, 1)
+        self.place = RankPosition(0, 1, 1)
         self.loop = Loop(self.device)
         self.store: TCPStore | None = None
         self.collector = Collector(0, self.device.backend, first=True)
@@ -63,7 +63,9 @@ class Rank:
         self.store = open_store(address, timeout_s)
         return int(self.store.port)
 
-    def join(self, place: Place, address: str, port: int, own_ip: str, timeout_s: float, fault: Fault | None) -> None:
+    def join(
+        self, place: RankPosition, address: str, port: int, own_ip: str, timeout_s: float, fault: Fault | None
+    ) -> None:
         """Join the process group as rank `place.rank`, with the rendezvous at address:port."""
         self.loop.fault = fault
         self._collect(place, own_ip)
@@ -72,7 +74,7 @@ class Rank:
         dist.barrier()
 
     def form(
-        self, place: Place, address: str, port: int, timeout_s: float, device_id: torch.device | None = None
+        self, place: RankPosition, address: str, port: int, timeout_s: float, device_id: torch.device | None = None
     ) -> None:
         """Form a process group, bound to `device_id`. Rank 0 has opened the rendezvous (see `serve`)."""
         self.place = place
@@ -136,7 +138,7 @@ class Rank:
         kind, dtype = kind_of(row.op, row.variant), DTYPES[row.dtype]
         return Operation(kind, self.place, row.size, dtype, self.device.torch_device)
 
-    def _collect(self, place: Place, own_ip: str, backend: str | None = None) -> None:
+    def _collect(self, place: RankPosition, own_ip: str, backend: str | None = None) -> None:
         select_interface(own_ip)
         first = place.rank % place.per_node == 0
         gpus = GpuWatch(_device_properties) if self.use_gpu else None

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workloads.evidence.show import show_evidence
-from workloads.nccl.result import MultiGpuResult, NcclResult, Pair, Result, Row
+from workloads.nccl.result import BenchResult, MultiGpuResult, NcclResult, Pair, Row
 from workloads.nccl.units import figure, format_size
 from workloads.results.events import Event
 from workloads.terminal.console import say, table_of
@@ -48,7 +48,7 @@ class BenchView(ProgressView):
                 self.advance(f"{name} {format_size(event['size'])}")
 
 
-def show(result: Result, console: Console) -> None:
+def show(result: BenchResult, console: Console) -> None:
     """Print the result; only the reason if it failed before the first row."""
     if result.rows:
         console.print(_table(result, wide=console.width >= WIDE))
@@ -74,7 +74,7 @@ def show(result: Result, console: Console) -> None:
         show_reason(result, console)
 
 
-def show_pairs(result: Result, console: Console) -> None:
+def show_pairs(result: BenchResult, console: Console) -> None:
     """Print the largest size of every point-to-point measurement: its total against its limit, and each pair."""
     found = [row for row in largest(result.rows) if row.pairs]
     if not found or result.world is None:
@@ -129,7 +129,7 @@ def show_reason(result: NcclResult, console: Console) -> None:
     say(console, result.reason, "red" if result.exit_code else "green")
 
 
-def _table(result: Result, wide: bool) -> Table:
+def _table(result: BenchResult, wide: bool) -> Table:
     columns = _columns(result.rows, wide)
     caption = "time µs is the slowest rank's mean; GB/s are decimal"
     table = table_of(columns, ("operation", "type", "mode"), _heading(result), caption)
@@ -172,7 +172,7 @@ def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str |
     return found
 
 
-def _heading(result: Result) -> str:
+def _heading(result: BenchResult) -> str:
     world, versions, spec = result.world, result.versions or {}, result.spec
     library = f"NCCL {versions['nccl']}" if versions.get("nccl") else str(result.backend)
     parts = [f"{world.ranks} ranks on {world.nodes} nodes" if world else "", library]

@@ -15,7 +15,7 @@ from workloads.evidence.facts import Evidence, LogFacts
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.presets import Mode
 from workloads.nccl.units import format_size
-from workloads.results.documents import JobResult, Part, percentile
+from workloads.results.documents import JobResult, ResultPart, percentile
 
 SCHEMA = "rdma-ray/nccl/3"
 SHORT_RUN = 2**20
@@ -33,7 +33,7 @@ def micro(seconds: float) -> float:
     return round(seconds * 1e6, 2)
 
 
-class Process(Part):
+class Process(ResultPart):
     """Process of a rank and its host. `machine` is the same for all pods on one kernel."""
 
     rank: int
@@ -52,7 +52,7 @@ class Member(Process):
     gpu: str | None
 
 
-class Spread(Part):
+class Spread(ResultPart):
     """Mean time of one run on the slowest rank, on all ranks, and on the fastest rank."""
 
     max: float
@@ -60,7 +60,7 @@ class Spread(Part):
     min: float
 
 
-class Iterations(Part):
+class Iterations(ResultPart):
     """Single runs on the slowest rank. `cv` is the standard deviation over the mean."""
 
     p50: float
@@ -77,7 +77,7 @@ class Iterations(Part):
         return cls(p50=p50, p95=p95, p99=p99, max=longest, cv=round(cv, 4))
 
 
-class RankTime(Part):
+class RankTime(ResultPart):
     """One rank's mean time of one run, and the number of wrong elements it received (None: not checked)."""
 
     rank: int
@@ -85,7 +85,7 @@ class RankTime(Part):
     wrong: int | None
 
 
-class Pair(Part):
+class Pair(ResultPart):
     """One direction between two ranks, measured concurrently with the row's other pairs."""
 
     sender: int
@@ -94,7 +94,7 @@ class Pair(Part):
     bandwidth: float
 
 
-class RowKey(Part):
+class RowKey(ResultPart):
     """Identity of a row. `variant` distinguishes the measurements of one operation (`pairs up`, `rail 3 duplex`)."""
 
     op: str
@@ -142,7 +142,7 @@ class Row(RowKey):
     limit: float | None = None
 
 
-class World(Part):
+class World(ResultPart):
     """Number of ranks and nodes; `machines` counts different kernels."""
 
     nodes: int = Field(ge=1)
@@ -157,7 +157,7 @@ class World(Part):
         return self
 
 
-class Finding(Part):
+class EvidenceFinding(ResultPart):
     """One finding of the judge. `code` is its exit code, 0 for a remark or a warning."""
 
     code: int
@@ -165,7 +165,7 @@ class Finding(Part):
     text: str
 
 
-class Comparison(Part):
+class Comparison(ResultPart):
     """A row against a floor. `share` is measured over expected; below 0.90 fails, below 0.95 warns."""
 
     op: str
@@ -177,14 +177,14 @@ class Comparison(Part):
     confidence: str
 
 
-class Verdict(Part):
+class Verdict(ResultPart):
     """The judge's verdict: the exit code, one line, all findings, and the comparisons."""
 
     code: int
     outcome: Literal["pass", "warn", "fail"]
     reason: str
     machine: str | None
-    findings: list[Finding]
+    findings: list[EvidenceFinding]
     comparisons: list[Comparison]
 
 
@@ -195,7 +195,7 @@ class NcclResult(JobResult):
     injected_fault: str | None = None
 
 
-class Result(NcclResult):
+class BenchResult(NcclResult):
     """Result of a benchmark. `proves`: the figures measure a fabric, or only prove that the functions work."""
 
     writer: ClassVar[str] = "rdma-ray bench nccl"
@@ -226,7 +226,7 @@ class Result(NcclResult):
         return next((member.host for member in self.ranks or [] if member.rank == rank), "unknown")
 
 
-class DeviceTensor(Part):
+class DeviceTensor(ResultPart):
     """One tensor of a multi-GPU check: its elements' value before the all-reduce, and all elements after it."""
 
     device: str
@@ -234,7 +234,7 @@ class DeviceTensor(Part):
     values: list[float]
 
 
-class Worker(Process):
+class MultiGpuWorker(Process):
     """One worker of a multi-GPU check. `no_nccl` is why it cannot use NCCL, None if it can."""
 
     no_nccl: str | None
@@ -251,7 +251,7 @@ class MultiGpuResult(NcclResult):
 
     schema_: str = MULTIGPU_SCHEMA
     spec: MultiGpuOptions
-    workers: list[Worker]
+    workers: list[MultiGpuWorker]
     ran: str | None = None
     machines: int | None = None
     expected: float | None = None

@@ -18,13 +18,13 @@ Time = Annotated[float, Field(ge=0, lt=253402300800)]
 """Seconds since 1970, before the year 10000: what Python can print as a date."""
 
 
-class Part(BaseModel):
+class ResultPart(BaseModel):
     """Part of a result: frozen, rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
-class JobResult(Part):
+class JobResult(ResultPart):
     """Common fields of all jobs' results. `schema_` is `schema` in JSON. The client sets job, cluster and command."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)

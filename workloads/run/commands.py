@@ -19,7 +19,7 @@ from rich.console import Console
 
 from infra.outputs import Outputs
 from infra.terminal import printable
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.connection import Connection
 from workloads.client.entry_point import driver_environment, has_working_dir
 from workloads.client.kinds import kind_of
@@ -90,7 +90,7 @@ class CodeOptions:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """A run that fits the stack: what its driver gets, and what is uploaded.
 
     Args:
@@ -100,7 +100,7 @@ class Plan:
 
     options: RunOptions
     name: str
-    folder: working_dir.Folder | None
+    folder: working_dir.WorkingFolder | None
     uri: str
     packages: list[str]
     secrets: Mapping[str, str] = field(repr=False)
@@ -115,7 +115,7 @@ class Plan:
         own: Mapping[str, str],
         *,
         uploads: bool = True,
-    ) -> Plan:
+    ) -> RunPlan:
         """Return the plan of a run. WorkloadError names the option that does not fit, before anything is sent.
 
         Args:
@@ -128,7 +128,7 @@ class Plan:
         uri = working_dir.uri(code.working_dir, everywhere=not uploads)
         key = Key() if found.secrets and uploads else None
         resolved = resolve(command, options, found, outputs)
-        return Plan(
+        return RunPlan(
             options=resolved if key is None else resolved.model_copy(update={"client_key": key.public}),
             name=code.name or _name(command),
             folder=None if uri else working_dir.read(Path(code.working_dir), follow_links=code.follow_links),
@@ -222,7 +222,7 @@ def run(
         if entry_point_of(result) is not None:
             return _run_here(stack, command, options, code, lines, result)
         refuse_jobs(stack.outputs)
-        plan = Plan.of(command, options, code, stack.outputs, os.environ)
+        plan = RunPlan.of(command, options, code, stack.outputs, os.environ)
         entry_point = plan.entry_point(stack.outputs)
         kind_of(plan.metadata, lines)  # refuses --since if there are no ranks
         if code.dry_run:
@@ -286,7 +286,7 @@ def _run_here(
         )
     # A rendered command gets them from a Kubernetes Secret.
     own = os.environ if result.rendered is None else dict.fromkeys(code.secret, "the Secret's")
-    plan = Plan.of(command, options, code, stack.outputs, own, uploads=False)
+    plan = RunPlan.of(command, options, code, stack.outputs, own, uploads=False)
     kind = kind_of(plan.metadata, lines, output_of(result.json_file))
     folder = plan.uri.removeprefix(working_dir.EVERYWHERE)
     if kind.read is None and (result.json_file or plan.uri == folder):
@@ -311,7 +311,7 @@ def _run_here(
     return conclude(stack.outputs, ended, kind, result.json_file)
 
 
-def _start(api: Api, job_id: str, entry_point: str, plan: Plan) -> None:
+def _start(api: JobsApi, job_id: str, entry_point: str, plan: RunPlan) -> None:
     """Upload the code, submit the job, and send the secrets to its driver."""
     for note in plan.notes():
         print(note, file=sys.stderr)
@@ -332,7 +332,7 @@ def _start(api: Api, job_id: str, entry_point: str, plan: Plan) -> None:
         deliver(api, job_id, plan.key, plan.secrets)
 
 
-def _attached(api: Api, job_id: str, plan: Plan) -> bool:
+def _attached(api: JobsApi, job_id: str, plan: RunPlan) -> bool:
     """Return whether a job with this ID exists. WorkloadError if it runs something else."""
     job = next((job for job in api.jobs() if job.id == job_id), None)
     if job is None:
@@ -347,7 +347,7 @@ def _attached(api: Api, job_id: str, plan: Plan) -> bool:
     return True
 
 
-def _detached(api: Api, job_id: str, json_file: str | None) -> int:
+def _detached(api: JobsApi, job_id: str, json_file: str | None) -> int:
     print(f"job {job_id} runs: rdma-ray attach {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
     if json_file:
         write_json({"schema": "rdma-ray/job/1", "cluster": api.cluster, **row_of(api.job(job_id))}, json_file)
@@ -362,7 +362,7 @@ def _name(command: tuple[str, ...]) -> str:
     return PurePath(scripts[0] if scripts else command[0]).name if command else ""
 
 
-def _show_plan(plan: Plan, console: Console) -> None:
+def _show_plan(plan: RunPlan, console: Console) -> None:
     options = plan.options
     where = "once, on the head"
     if options.nodes is not None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from workloads import sealed
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.submit import upload_for_minutes
 from workloads.results.events import parse
 
@@ -15,7 +15,7 @@ QUIET_S = 10.0
 """Seconds of waiting that need no explanation: the driver starts."""
 
 
-def deliver(api: Api, job_id: str, key: sealed.Key, values: Mapping[str, str]) -> None:
+def deliver(api: JobsApi, job_id: str, key: sealed.Key, values: Mapping[str, str]) -> None:
     """Wait for the driver of a job, and send the secrets to it. Nothing is sent if the job ends before."""
     waited, refused = 0.0, set[str]()
     while True:

@@ -59,7 +59,7 @@ SKIPPED = "Ray does not unpack a name with a backslash or a drive"
 """Reasons to leave out a file (the last one: ray._private.runtime_env.packaging.unzip_package, 2.60)."""
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """File, or empty folder, of a working directory.
 
     Args:
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
 
 
 @dataclass
-class Folder:
+class WorkingFolder:
     """Files of a working directory.
 
     Args:
@@ -85,7 +85,7 @@ class Folder:
     """
 
     path: Path
-    files: list[Entry] = field(default_factory=list)
+    files: list[FolderEntry] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     size: int = 0
     left_out: dict[str, list[str]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Walk:
         follow_links: Whether links out of the folder are followed, too.
     """
 
-    def __init__(self, found: Folder, follow_links: bool) -> None:
+    def __init__(self, found: WorkingFolder, follow_links: bool) -> None:
         self.found, self.follow_links = found, follow_links
         self.root = str(found.path)
         self.ignored = Ignored(self.root)
@@ -168,7 +168,7 @@ class Walk:
         level = _Level(level.path, level.prefix, rules, [*level.above, state])
         kept = [self._keep(level, folder, entries[name]) for name in sorted(entries.keys() - NEVER)]
         if not any(kept) and level.prefix:
-            self.found.files.append(Entry(level.path, level.prefix, state))
+            self.found.files.append(FolderEntry(level.path, level.prefix, state))
 
     def _rules(self, level: _Level, folder: int, entries: Mapping[str, os.DirEntry[str]]) -> Iterator[Rules]:
         """Yield the ignore files of an open folder. A link to one is followed as that to another file."""
@@ -237,7 +237,7 @@ class Walk:
             return error.strerror
         except OSError:
             return UNREADABLE
-        self.found.files.append(Entry(path, name, state))
+        self.found.files.append(FolderEntry(path, name, state))
         self.found.sizes[name] = state.st_size
         self.found.size += state.st_size
         return None
@@ -304,7 +304,7 @@ def _opened(path: str, folder: int | None) -> Iterator[tuple[int, os.stat_result
         yield opened
 
 
-def too_large(found: Folder) -> str:
+def too_large(found: WorkingFolder) -> str:
     """Return the error of a folder beyond the limits, with its five largest parts."""
     many = found.has_too_many
     names = (*found.sizes, *(name for names in found.left_out.values() for name in names))

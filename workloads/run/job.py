@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TextIO
 
-from workloads.client.kinds import JOBS_RESULT, Kind
+from workloads.client.kinds import JOBS_RESULT, JobKind
 from workloads.client.output import LineOptions, RunView
 from workloads.run.result import RunResult, show
 from workloads.terminal.console import Terminal
 
 
-def run(job: Mapping[str, str], lines: LineOptions, output: TextIO) -> Kind:
+def run(job: Mapping[str, str], lines: LineOptions, output: TextIO) -> JobKind:
     """Return the kind of the user's own code; without ranks, it has no result."""
     gang = job.get("workload") == "run" and job.get("mode") in ("torchrun", "ranks")
     view = RunView(Terminal(stderr=True), lines, gang=gang, output=output)
     driver = "workloads.run.driver"
     if not gang:
-        return Kind(driver=driver, view=view, read=None)
-    return Kind(
+        return JobKind(driver=driver, view=view, read=None)
+    return JobKind(
         driver=driver, view=view, read=lambda found, _: RunResult.of(found, JOBS_RESULT), show=show, stderr=True
     )

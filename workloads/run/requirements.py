@@ -16,7 +16,7 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.follow import follow
 from workloads.client.run import JOB_ENVIRONMENT
 from workloads.client.submit import submit
@@ -42,7 +42,7 @@ def read(packages: Sequence[str], file: Path | None) -> list[str]:
     return found if file is None else [*found, *_lines(file)]
 
 
-def environment(api: Api, packages: Sequence[str]) -> dict[str, Any]:
+def environment(api: JobsApi, packages: Sequence[str]) -> dict[str, Any]:
     """Return the field `pip` of a runtime environment: the packages, and the image's own versions.
 
     A job on the head prints these: all nodes have one image. WorkloadError if it does not.

@@ -9,13 +9,13 @@ from pydantic import Field
 from workloads.evidence.facts import Evidence
 from workloads.evidence.raw_log import named
 from workloads.gang.options import Mode
-from workloads.results.documents import JobResult, Part
+from workloads.results.documents import JobResult, ResultPart
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-class RunNode(Part):
+class RunNode(ResultPart):
     """Node of a run, with its ranks in order."""
 
     host: str
@@ -24,7 +24,7 @@ class RunNode(Part):
     ranks: list[int]
 
 
-class RunLayout(Part):
+class RunLayout(ResultPart):
     """Parallel sizes, and the ranks of every group by kind: tp, cp, ep, dp, edp, pp (`gang.layout`)."""
 
     tp: int
@@ -36,7 +36,7 @@ class RunLayout(Part):
     groups: dict[str, list[list[int]]]
 
 
-class RunFailure(Part):
+class RunFailure(ResultPart):
     """First failure: its rank (None for torchrun itself), node and exit code, and the end of its output."""
 
     rank: int | None

@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.gang.options import RunOptions
 from workloads.gang.placement import GangRequest, Reservation
-from workloads.gang.ranks import Failure, Gang
+from workloads.gang.ranks import RankFailure, RankGang
 from workloads.results.events import emit
 from workloads.run.result import RunFailure, RunLayout, RunNode, RunResult
 
@@ -35,7 +35,7 @@ class Session:
     options: RunOptions
     secrets: Mapping[str, str] = field(repr=False)
     reserved: Reservation | None = None
-    gang: Gang | None = None
+    gang: RankGang | None = None
     restarts: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     evidence: Any = None
@@ -43,7 +43,7 @@ class Session:
     relaying: bool = False
     interrupted: bool = False
 
-    def run(self) -> Failure | None:
+    def run(self) -> RankFailure | None:
         """Run the gang until it succeeds or its restarts are used up; return the last failure."""
         ports = 0
         while True:
@@ -61,7 +61,7 @@ class Session:
             show(failure)
             emit("restart", number=self.restarts, of=self.options.max_restarts)
 
-    def _attempt(self) -> Failure | None:
+    def _attempt(self) -> RankFailure | None:
         options = self.options
         assert options.nodes is not None
         per_node = options.per_node or 1
@@ -79,7 +79,7 @@ class Session:
             )
             for node, spot in enumerate(self.reserved.spots)
         ]
-        self.gang = gang = Gang(options, self.reserved, self.secrets, per_node, self.restarts)
+        self.gang = gang = RankGang(options, self.reserved, self.secrets, per_node, self.restarts)
         try:
             with self._phase("start"):
                 gang.start()
@@ -91,7 +91,7 @@ class Session:
         except RayError as error:
             spots = ", ".join(map(str, self.reserved.spots))
             text = f"an agent did not start on one of {spots}: {last_line(error)}"
-            gang.failures.append(Failure(None, spots, time.time(), Exit.ERROR, text, lost=True))
+            gang.failures.append(RankFailure(None, spots, time.time(), Exit.ERROR, text, lost=True))
         finally:
             self.relaying = False
             gang.close()
@@ -171,7 +171,7 @@ def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
     return int(code)
 
 
-def show(failure: Failure) -> None:
+def show(failure: RankFailure) -> None:
     """Emit a failure, after the output of all ranks. What torchrun says of itself has no rank."""
     if failure.rank is None:
         emit("note", text=f"torchrun on {failure.host} failed with exit code {failure.code}:\n{failure.text}")

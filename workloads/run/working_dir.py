@@ -17,7 +17,7 @@ from pathlib import Path
 
 from workloads.exits import WorkloadError
 from workloads.run.folder import HEAD, KEYS, LARGEST, Walk, holds_home, holds_secret, too_large
-from workloads.run.folder import Folder as Folder
+from workloads.run.folder import WorkingFolder as WorkingFolder
 from workloads.run.unlinked import CHANGED, NotSameError, open_folder, open_regular
 
 CHUNK = 2**20  # bytes that are read at once
@@ -42,7 +42,7 @@ def uri(text: str, *, everywhere: bool) -> str:
     return f"{EVERYWHERE}{Path(text).absolute()}" if everywhere else ""
 
 
-def read(path: Path, *, follow_links: bool = False) -> Folder:
+def read(path: Path, *, follow_links: bool = False) -> WorkingFolder:
     """Return the files of a working directory. WorkloadError if it is none, or too large.
 
     `.gitignore` and `.rayignore` of the folder and its subfolders apply, and the .gitignore files above it in the same
@@ -59,7 +59,7 @@ def read(path: Path, *, follow_links: bool = False) -> Folder:
             f"--working-dir {root}: this is your home folder or above it, with credentials and much else: change to"
             " your project's folder, or name it with --working-dir"
         )
-    found = Folder(root)
+    found = WorkingFolder(root)
     Walk(found, follow_links).all()
     found.files.sort(key=attrgetter("name"))
     if found.size > LARGEST or found.has_too_many:
@@ -67,7 +67,7 @@ def read(path: Path, *, follow_links: bool = False) -> Folder:
     return found
 
 
-def pack(folder: Folder) -> bytes:
+def pack(folder: WorkingFolder) -> bytes:
     """Return a zip archive that depends on the files' names, contents and modes only.
 
     It has the files that `read` saw, each with as many bytes as it saw. WorkloadError if one was replaced, became

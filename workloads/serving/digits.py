@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse
 
 from workloads.exits import WorkloadError
 from workloads.train import shards
-from workloads.train.checkpoints import Folder
+from workloads.train.checkpoints import RunFolder
 from workloads.train.digits import DigitsTask
 from workloads.train.options import DigitsOptions
 
@@ -33,7 +33,7 @@ class Model:
 
     def __init__(self, checkpoint: str) -> None:
         storage, _, run = checkpoint.rstrip("/").rpartition("/")
-        found = shards.newest(Folder(storage, run), lambda value: [value]).state
+        found = shards.newest(RunFolder(storage, run), lambda value: [value]).state
         if found is None:
             raise WorkloadError(f"no checkpoint in {checkpoint}: name the folder of a run of `rdma-ray train digits`")
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

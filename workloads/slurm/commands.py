@@ -134,7 +134,7 @@ def follow(job_id: str, outputs: Path | None) -> int:
                     say(f"job {job_id} {(shown := job.words)}")
                 if job.log is None:
                     raise WorkloadError(f"job {job_id} is an allocation of salloc: its output is in its terminal")
-                lines = lines or Lines(job.log, job.uid)
+                lines = lines or GrowingLog(job.log, job.uid)
             assert lines is not None
             _show(lines)
             if job.over:
@@ -149,7 +149,7 @@ def follow(job_id: str, outputs: Path | None) -> int:
         raise
 
 
-def _ended(job: squeue.Job, lines: Lines) -> int:
+def _ended(job: squeue.SlurmJob, lines: GrowingLog) -> int:
     deadline = time.monotonic() + LAST_LINES_S
     while _show(lines) or not (lines.read or lines.problem or time.monotonic() > deadline):
         time.sleep(0 if lines.read else LOG_POLL_S)
@@ -163,7 +163,7 @@ def _ended(job: squeue.Job, lines: Lines) -> int:
     return job.exit_code
 
 
-def _show(lines: Lines) -> bool:
+def _show(lines: GrowingLog) -> bool:
     """Print new lines; return whether the log has grown."""
     before = lines.read
     for line in lines.new():
@@ -171,7 +171,7 @@ def _show(lines: Lines) -> bool:
     return lines.read > before
 
 
-class Lines:
+class GrowingLog:
     """Lines of a job's growing log, which need not exist yet.
 
     Args:
@@ -182,7 +182,7 @@ class Lines:
         self.path, self.uid = path, uid
         self.read = 0
         self.problem = ""
-        self._lines = guard.Lines()
+        self._lines = guard.LineSplitter()
 
     def new(self) -> Iterator[str]:
         """Yield the lines that have been completed since the last call, of at most TURN bytes."""

@@ -58,7 +58,7 @@ class Stop(Exception):  # noqa: N818
         self.code = code
 
 
-class Node:
+class SlurmNode:
     """This node. `run` returns its exit code.
 
     Args:
@@ -291,7 +291,7 @@ def say(text: str) -> None:
 def main(folder: str, wait_s: str, machine: str, fabric: str, *command: str) -> int:
     """Run this node to its end, and return its exit code."""
     noted: list[int] = []
-    nodes: list[Node] = []
+    nodes: list[SlurmNode] = []
 
     def note(number: int, _frame: object) -> None:
         noted.append(number)
@@ -304,7 +304,7 @@ def main(folder: str, wait_s: str, machine: str, fabric: str, *command: str) -> 
     os.umask(0o077)
     try:
         with own_place() as place:
-            nodes.append(node := Node(Path(folder), place, float(wait_s), machine, json.loads(fabric)))
+            nodes.append(node := SlurmNode(Path(folder), place, float(wait_s), machine, json.loads(fabric)))
             node.signal = noted[0] if noted else 0
             try:
                 return node.run(command)

@@ -40,7 +40,7 @@ _ID = re.compile(r"[1-9]\d{0,9}")
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """A job as slurmctld reports it. `code` and `signal` are those of the batch script, once it has ended."""
 
     id: str
@@ -102,13 +102,13 @@ def submit(text: str) -> str:
     return check_id(said.strip().rpartition("\n")[2].partition(";")[0])
 
 
-def job(job_id: str) -> Job:
+def job(job_id: str) -> SlurmJob:
     """Return a job. WorkloadError if Slurm does not know it any more: it forgets jobs, usually after 5 minutes."""
     said = _run(["scontrol", "--oneliner", "show", "job", job_id])
     found = dict(re.findall(r"(?:^| )([A-Z]\w*)=(.*?)(?= [A-Z][\w/:]*=|\s*$)", said.strip()))
     try:
         code, _, number = found["ExitCode"].partition(":")
-        return Job(
+        return SlurmJob(
             id=job_id,
             state=found["JobState"],
             reason=found["Reason"],

@@ -28,11 +28,11 @@ from workloads.options import Flat, JsonFile, json_to_stdout, usage_error
 from workloads.results.events import Event, emit, handled
 from workloads.results.files import write_file
 from workloads.train.lines import heading, lines, progress
-from workloads.train.options import ConvNeXtOptions, DigitsOptions, GPTOptions, RunOptions
+from workloads.train.options import ConvNeXtOptions, DigitsOptions, GPTOptions, TrainRunOptions
 from workloads.train.outcome import finished, judge, opened, reached
-from workloads.train.place import Place, in_torchrun
-from workloads.train.request import Launched, Nodes, resolve, resolve_convnext, resolve_gpt
-from workloads.train.result import Result
+from workloads.train.place import TrainerRank, in_torchrun
+from workloads.train.request import Launched, StartedRanks, resolve, resolve_convnext, resolve_gpt
+from workloads.train.result import TrainResult
 from workloads.train.trainer import train
 
 QUIET_S = 10.0
@@ -65,7 +65,7 @@ def gpt(*, options: Flat[GPTOptions] = GPTOptions(), json_file: JsonFile = None)
     return run(options, json_file, lambda stack: resolve_gpt(stack, options))
 
 
-def run(asked: RunOptions, json_file: str | None, complete: Callable[[Launched], RunOptions]) -> int:
+def run(asked: TrainRunOptions, json_file: str | None, complete: Callable[[Launched], TrainRunOptions]) -> int:
     """Train on this rank. Every rank returns the same exit code; rank 0 prints, and writes the result."""
     began = time.time()
     place = in_torchrun()
@@ -82,17 +82,19 @@ def run(asked: RunOptions, json_file: str | None, complete: Callable[[Launched],
     return result.exit_code
 
 
-def requested(asked: RunOptions, complete: Callable[[Launched], RunOptions], place: Place) -> RunOptions:
+def requested(
+    asked: TrainRunOptions, complete: Callable[[Launched], TrainRunOptions], place: TrainerRank
+) -> TrainRunOptions:
     """Return the completed request. WorkloadError names the option that does not fit."""
     if asked.workers not in (0, place.world):
         raise WorkloadError(f"--workers {asked.workers}: torchrun has started {place.world} ranks; leave it out")
     if isinstance(asked, ConvNeXtOptions) and asked.data == "ray":
         raise WorkloadError("--data ray: torchrun has no Ray to read with; use --data imagefolder")
     gpus = place.world if place.device.type == "cuda" else 0
-    return complete(Launched(Nodes(slots_per_node=place.world, gpus_per_node=gpus)))
+    return complete(Launched(StartedRanks(slots_per_node=place.world, gpus_per_node=gpus)))
 
 
-def outcome(spec: RunOptions, place: Place, began: float) -> Result:
+def outcome(spec: TrainRunOptions, place: TrainerRank, began: float) -> TrainResult:
     """Train, and return the result. Errors that a new start may fix are raised: they end the rank."""
     measured: dict[str, Any] = {}
     try:
@@ -125,7 +127,7 @@ def printer(rank: int) -> Callable[[Event], None]:
     return print_event
 
 
-def show(result: Result, json_file: str | None) -> None:
+def show(result: TrainResult, json_file: str | None) -> None:
     """Print the figures, and write the JSON document."""
     text = [heading(result)] + [f"{name:<20} {value}" for name, value in lines(result)] if result.step else []
     print("\n".join([*text, result.reason]), file=sys.stderr if json_file == "-" or result.exit_code else sys.stdout)

@@ -20,7 +20,7 @@ from pyarrow import fs  # type: ignore[import-untyped]  # pyarrow ships no types
 from pydantic import Field
 
 from workloads.exits import WorkloadError, last_line
-from workloads.results.documents import Part
+from workloads.results.documents import ResultPart
 from workloads.results.files import loads
 
 CARD = "checkpoint.json"
@@ -30,20 +30,20 @@ class DamagedError(Exception):
     """A checkpoint cannot be used. The message says why."""
 
 
-class Entry(Part):
+class FileDigest(ResultPart):
     """Content of a file: its size and SHA-256, as `sha256sum` prints it."""
 
     bytes: int
     sha256: str
 
 
-class Card(Part):
+class Card(ResultPart):
     """Content of a checkpoint: every file but the card."""
 
     format: Literal["rdma-ray/checkpoint/1"] = "rdma-ray/checkpoint/1"
     step: int = Field(ge=0)
     written: float
-    files: dict[str, Entry]
+    files: dict[str, FileDigest]
 
 
 class Hashed(io.RawIOBase):
@@ -63,8 +63,8 @@ class Hashed(io.RawIOBase):
         return self.size
 
     @property
-    def entry(self) -> Entry:
-        return Entry(bytes=self.size, sha256=self.sha256.hexdigest())
+    def entry(self) -> FileDigest:
+        return FileDigest(bytes=self.size, sha256=self.sha256.hexdigest())
 
 
 def label_of(step: int) -> str:
@@ -72,7 +72,7 @@ def label_of(step: int) -> str:
     return f"step-{step:09}"
 
 
-class Folder:
+class RunFolder:
     """Folder of the run `name` in `storage`, a path or a URI such as gs://…."""
 
     def __init__(self, storage: str, name: str) -> None:
@@ -123,7 +123,7 @@ class Folder:
             with Path(path).open("rb") as written:
                 os.fsync(written.fileno())
 
-    def write(self, name: str, content: bytes) -> Entry:
+    def write(self, name: str, content: bytes) -> FileDigest:
         """Write a file atomically."""
         unfinished = f"{name}.unfinished" if self.local else name
         with self.create(unfinished) as stream:
@@ -180,7 +180,7 @@ class Folder:
             raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
         return content
 
-    def finish(self, label: str, files: dict[str, Entry], keep: int, damaged: Collection[str]) -> None:
+    def finish(self, label: str, files: dict[str, FileDigest], keep: int, damaged: Collection[str]) -> None:
         """Write the card. Then delete unfinished checkpoints, and those before the newest `keep` good ones.
 
         Those after `label` stay: a run that fell back past them writes them again.

@@ -17,7 +17,7 @@ from workloads.options import Flat, JobOptions
 from workloads.results.files import write_file
 from workloads.terminal.console import Terminal
 from workloads.train import report
-from workloads.train.options import ConvNeXtOptions, DigitsOptions, GPTOptions, RunOptions
+from workloads.train.options import ConvNeXtOptions, DigitsOptions, GPTOptions, TrainRunOptions
 from workloads.train.request import environment, resolve, resolve_convnext, resolve_gpt
 
 train = App(name="train", help="Train a model, with checkpoints.")
@@ -101,9 +101,9 @@ def train_report(
     Exit codes: 0 shown, whatever the result; 1 unreadable, or it cannot be written.
     """
     from workloads.train.plot import picture, write_report
-    from workloads.train.result import Result
+    from workloads.train.result import TrainResult
 
-    result = Result.read(result_file)
+    result = TrainResult.read(result_file)
     if objects:
         result = report.with_objects(result, objects, skew)
     report.show(result, Terminal())
@@ -114,6 +114,6 @@ def train_report(
         print(path, file=sys.stderr)
 
 
-def _run(stack: Connection, request: RunOptions, out: Path | None, job: JobOptions) -> int:
+def _run(stack: Connection, request: TrainRunOptions, out: Path | None, job: JobOptions) -> int:
     variables = environment(request, stack.outputs)
     return run_job(stack, "train", request.model_dump_json(), job, environment=variables, out=out)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from workloads.exits import WorkloadError
-from workloads.train.data.source import Batch, Order, Share
+from workloads.train.data.source import Batch, Order, RankShare
 from workloads.train.options import DigitsOptions
 from workloads.train.place import summed
 from workloads.train.task import Task, place
@@ -51,7 +51,7 @@ class DigitsData:
     def order(self, batch: int, seed: int) -> Order:
         return Order(len(self.labels), batch, seed, drop_last=False)
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+    def batches(self, share: RankShare, device: torch.device) -> Iterator[Batch]:
         images, labels, order = self.images.to(device), self.labels.to(device), self.order(share.batch, share.seed)
         for step in range(share.first_step, share.steps):
             rows = torch.from_numpy(order.rows(step)[share.rows]).to(device)

@@ -29,8 +29,8 @@ from workloads.gang.placement import GangRequest, never, read, report_waits
 from workloads.loading import load
 from workloads.results.events import emit
 from workloads.train import journal
-from workloads.train.checkpoints import Folder
-from workloads.train.options import REQUEST, RunOptions
+from workloads.train.checkpoints import RunFolder
+from workloads.train.options import REQUEST, TrainRunOptions
 from workloads.train.outcome import finished, judge, opened, reached
 from workloads.train.result import Record
 
@@ -50,7 +50,7 @@ def main(text: str) -> int:
     except WorkloadError as error:
         code, reason = error.code, str(error)
     except TrainingFailedError as error:
-        folder = Folder(spec.checkpoint_dir, spec.name)
+        folder = RunFolder(spec.checkpoint_dir, spec.name)
         reason = journal.doomed(folder, spec.submitted) or f"training failed: {last_line(error)}"
         code, reason = Exit.ERROR, "; ".join(filter(None, (reason, journal.dumped(folder, spec))))
     result = finished(spec, began, int(code), reason, measured)
@@ -58,7 +58,7 @@ def main(text: str) -> int:
     return code
 
 
-def train(spec: RunOptions, began: float) -> Record:
+def train(spec: TrainRunOptions, began: float) -> Record:
     """Run Ray Train, repeat it after every preemption that left a checkpoint, and return the record of the run."""
     check_image()
     folder = opened(spec)
@@ -77,7 +77,7 @@ def train(spec: RunOptions, began: float) -> Record:
         emit("preempted", reason=record.stopped, step=record.step)
 
 
-def gang(spec: RunOptions) -> GangRequest:
+def gang(spec: TrainRunOptions) -> GangRequest:
     """Return the workers as a gang, which Ray Train places itself.
 
     Other workloads reserve their nodes by `launch.placement`. Ray Train has no way to take over a reservation, and is
@@ -96,7 +96,7 @@ def check_image() -> None:
         )
 
 
-def fit(spec: RunOptions, began: float) -> Record:
+def fit(spec: TrainRunOptions, began: float) -> Record:
     """Run Ray Train once, restarts after failures included."""
     ray_train = Trainer(
         gang(spec),
@@ -161,7 +161,7 @@ class Waits(WorkerGroupCallback):
 class Failures(UserCallback):
     """Writes failures of attempts to the run's journal, in the process of Ray Train's controller."""
 
-    def __init__(self, spec: RunOptions) -> None:
+    def __init__(self, spec: TrainRunOptions) -> None:
         self.spec = spec
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
@@ -169,7 +169,7 @@ class Failures(UserCallback):
         del run_context
         preemption = any(getattr(error, "preempted", False) for error in worker_exceptions.values())
         errors = {rank: (str(error).strip().splitlines() or [""])[-1] for rank, error in worker_exceptions.items()}
-        folder = Folder(self.spec.checkpoint_dir, self.spec.name)
+        folder = RunFolder(self.spec.checkpoint_dir, self.spec.name)
         journal.write_failure(folder, preemption, errors)
         emit("failure", preemption=preemption, ranks=sorted(worker_exceptions))
         if dumped := journal.dumped(folder, self.spec):

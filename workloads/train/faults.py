@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from workloads.exits import WorkloadError
-from workloads.train.checkpoints import Folder, Hashed, label_of
+from workloads.train.checkpoints import Hashed, RunFolder, label_of
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ def parse(text: str) -> tuple[str | int, ...]:
 class Faults:
     """Injects the fault, if there is one, where the trainer calls it."""
 
-    def __init__(self, text: str | None, rank: int, folder: Folder) -> None:
+    def __init__(self, text: str | None, rank: int, folder: RunFolder) -> None:
         self.fault = parse(text) if text else ()
         self.rank = rank
         self.folder = FullFolder(folder, int(self.fault[1])) if "disk" in self.fault else folder
@@ -64,10 +64,10 @@ class Faults:
             next(p.grad for p in model.parameters() if p.grad is not None).add_(1)
 
 
-class FullFolder(Folder):
+class FullFolder(RunFolder):
     """Folder on a disk that is full from a step on: half of a file is written, then the write fails."""
 
-    def __init__(self, folder: Folder, first_step: int) -> None:
+    def __init__(self, folder: RunFolder, first_step: int) -> None:
         vars(self).update(vars(folder))
         self.first = label_of(first_step)
 

@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 from workloads.results.documents import percentile
 from workloads.train.options import Single
-from workloads.train.result import Communication, Curve, Figures, Outcome, Scaling, StepTime, Straggler, Worker
+from workloads.train.result import (
+    Communication,
+    Curve,
+    Outcome,
+    Scaling,
+    StepTime,
+    Straggler,
+    TrainFigures,
+    TrainWorker,
+)
 from workloads.train.timeline import Clock, from_clock
 
 MOST_POINTS = 400
@@ -35,7 +44,7 @@ class RankTimes:
     known.
     """
 
-    worker: Worker
+    worker: TrainWorker
     step_s: list[float]
     wait_s: list[float]
     waiting_s: list[float]
@@ -43,7 +52,7 @@ class RankTimes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class AttemptTimes:
     """Measurements of the last attempt, which trained from `first_step` on.
 
     The first `warm_up` steps (allocations, clocks) are in no average. `losses` are [step, mean loss over all ranks of
@@ -69,7 +78,7 @@ class Measurement:
         return [max(times) for times in zip(*(rank.step_s for rank in self.ranks), strict=True)]
 
 
-def fields(measured: Measurement) -> dict[str, Any]:
+def fields(measured: AttemptTimes) -> dict[str, Any]:
     """Return the measured fields of an Outcome."""
     clock, losses = measured.clock, measured.losses
     trained = max((sum(rank.step_s) for rank in measured.ranks), default=0.0)
@@ -97,7 +106,7 @@ def metrics(outcome: Outcome) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def figures(measured: Measurement) -> Figures | None:
+def figures(measured: AttemptTimes) -> TrainFigures | None:
     """Return the figures over the steps after the warm-up, or None if there was no such step."""
     ranks, clock, warm_up = measured.ranks, measured.clock, measured.warm_up
     slowest = measured.slowest_steps[warm_up:]
@@ -116,7 +125,7 @@ def figures(measured: Measurement) -> Figures | None:
     if (single := measured.single) is not None:
         efficiency = rate / (len(ranks) * single.units_per_s)
         scaling = Scaling(efficiency=efficiency, single_units_per_s=single.units_per_s, file=single.file)
-    return Figures(
+    return TrainFigures(
         steps=len(slowest),
         warm_up_steps=warm_up,
         units=units,
@@ -150,7 +159,7 @@ def peak(gpu: str) -> float | None:
     return next((rate for name, rate in PEAKS.items() if name in words), None)
 
 
-def placed(rank: RankTimes, warm_up: int) -> Worker:
+def placed(rank: RankTimes, warm_up: int) -> TrainWorker:
     """Return the worker with the medians of its steps after the warm-up, if there are any."""
     step_s, wait_s, waiting_s = rank.step_s[warm_up:], rank.wait_s[warm_up:], rank.waiting_s[warm_up:]
     if not waiting_s:
@@ -204,7 +213,7 @@ def communication(reduced: Sequence[Sequence[float]], local: Sequence[Sequence[f
     return Communication(exposed=1 - without_s / with_s, with_s=with_s, without_s=without_s, passes=len(reduced[0]) - 1)
 
 
-def curve(measured: Measurement) -> Curve:
+def curve(measured: AttemptTimes) -> Curve:
     """Return loss and step times for a plot, thinned to about MOST_POINTS points each."""
     losses, times = measured.losses, measured.slowest_steps
     # A stretch does not mix warm-up and measured steps.

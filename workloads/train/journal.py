@@ -18,9 +18,9 @@ from pydantic_core import to_json
 
 from workloads.exits import WorkloadError
 from workloads.results.files import loads
-from workloads.train.checkpoints import Folder
-from workloads.train.options import RunOptions
-from workloads.train.result import Failure, Goodput, Survival
+from workloads.train.checkpoints import RunFolder
+from workloads.train.options import TrainRunOptions
+from workloads.train.result import AttemptFailure, Goodput, Survival
 
 PLACE = "journal"
 EVERY_S = 1.0
@@ -58,7 +58,7 @@ class Attempt:
 class Journal:
     """Writes the journal of rank 0's attempt."""
 
-    def __init__(self, folder: Folder, attempt: Attempt) -> None:
+    def __init__(self, folder: RunFolder, attempt: Attempt) -> None:
         self.folder, self.attempt = folder, attempt
         self.every = EVERY_S if folder.local else EVERY_REMOTE_S
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="journal")
@@ -81,22 +81,22 @@ class Journal:
             self.pending.result()
 
 
-def dumped(folder: Folder, spec: RunOptions) -> str:
+def dumped(folder: RunFolder, spec: TrainRunOptions) -> str:
     """Return where this job's flight recorder dumps are. Empty if there are none."""
     directory, _, prefix = spec.dumps.partition("/")
     ranks = sorted((name.removeprefix(prefix) for name in folder.names(directory) if name.startswith(prefix)), key=len)
     return f"flight recorder dumps of ranks {', '.join(ranks)}: {folder.shown}/{directory}" if ranks else ""
 
 
-def write(folder: Folder, kind: str, when: float, content: bytes) -> None:
+def write(folder: RunFolder, kind: str, when: float, content: bytes) -> None:
     """Write one file of the journal. A full disk does not end the run here: the checkpoint reports it."""
     with suppress(OSError):
         folder.write(_place(kind, when), content)
 
 
-def write_failure(folder: Folder, preemption: bool, errors: dict[int, str]) -> None:
+def write_failure(folder: RunFolder, preemption: bool, errors: dict[int, str]) -> None:
     """Write the failure of an attempt."""
-    failure = Failure(time.time(), preemption, errors)
+    failure = AttemptFailure(time.time(), preemption, errors)
     write(folder, "failure", failure.time, to_json(failure))
 
 
@@ -105,12 +105,12 @@ def _place(kind: str, when: float) -> str:
     return f"{PLACE}/{kind}-{when:.6f}.json"
 
 
-def doom(folder: Folder, job: float, error: str) -> None:
+def doom(folder: RunFolder, job: float, error: str) -> None:
     """Record that this job cannot continue: Ray Train would restart the workers, and the same would happen again."""
     write(folder, "doom", job, to_json({"error": error}))
 
 
-def doomed(folder: Folder, job: float) -> str | None:
+def doomed(folder: RunFolder, job: float) -> str | None:
     """Return why this job cannot continue, if a worker recorded it."""
     place = _place("doom", job)
     if place.removeprefix(f"{PLACE}/") not in folder.names(PLACE):
@@ -119,7 +119,7 @@ def doomed(folder: Folder, job: float) -> str | None:
     return str(found.get("error") if isinstance(found, dict) else found)
 
 
-def _checked(folder: Folder, place: str) -> bytes:
+def _checked(folder: RunFolder, place: str) -> bytes:
     content = folder.read(place)
     try:
         loads(content)
@@ -128,7 +128,7 @@ def _checked(folder: Folder, place: str) -> bytes:
     return content
 
 
-def read(folder: Folder) -> tuple[list[Attempt], list[Failure]]:
+def read(folder: RunFolder) -> tuple[list[Attempt], list[AttemptFailure]]:
     """Return all attempts and failures of a run, oldest first. WorkloadError if a file is damaged."""
     names = [name for name in folder.names(PLACE) if name.endswith(".json")]
     content = {name: _checked(folder, f"{PLACE}/{name}") for name in names}
@@ -139,7 +139,7 @@ def read(folder: Folder) -> tuple[list[Attempt], list[Failure]]:
             if name.startswith("attempt-")
         ]
         failures = [
-            TypeAdapter(Failure).validate_json(content[name], strict=True)
+            TypeAdapter(AttemptFailure).validate_json(content[name], strict=True)
             for name in names
             if name.startswith("failure-")
         ]
@@ -149,7 +149,7 @@ def read(folder: Folder) -> tuple[list[Attempt], list[Failure]]:
 
 
 def goodput(
-    attempts: Sequence[Attempt], failures: Sequence[Failure] = (), injected_fault: str | None = None
+    attempts: Sequence[Attempt], failures: Sequence[AttemptFailure] = (), injected_fault: str | None = None
 ) -> tuple[Goodput, Survival]:
     """Return goodput and survival of a run's attempts, oldest first. ValueError if there are none.
 

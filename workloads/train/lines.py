@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from workloads.results.events import Event
 from workloads.train.figures import FEWEST_STEPS
 from workloads.train.options import ConvNeXtOptions, GPTOptions
-from workloads.train.result import Figures, Goodput, Result, Straggler, Timeline, Worker
+from workloads.train.result import Goodput, Straggler, Timeline, TrainFigures, TrainResult, TrainWorker
 
 SHOWN = 3  # stragglers; the JSON has all of them
 LEAST_S = 0.05
@@ -37,7 +37,7 @@ def progress(event: Event) -> str | None:
     return None
 
 
-def lines(result: Result) -> list[tuple[str, str]]:
+def lines(result: TrainResult) -> list[tuple[str, str]]:
     """Return the lines of the report by name, with the reason for an expected figure that was not measured."""
     found: list[tuple[str, str]] = []
     if result.figures:
@@ -63,7 +63,7 @@ def lines(result: Result) -> list[tuple[str, str]]:
     return found
 
 
-def _figures(figures: Figures, world: int, per_s: str) -> list[tuple[str, str]]:
+def _figures(figures: TrainFigures, world: int, per_s: str) -> list[tuple[str, str]]:
     step = figures.step_s
     if figures.mfu is not None:
         mfu = f"{100 * figures.mfu:.1f} % of the GPU's bf16 peak"
@@ -92,7 +92,7 @@ def _figures(figures: Figures, world: int, per_s: str) -> list[tuple[str, str]]:
     return found
 
 
-def _ranks(workers: Sequence[Worker], stragglers: Sequence[Straggler] | None) -> list[tuple[str, str]]:
+def _ranks(workers: Sequence[TrainWorker], stragglers: Sequence[Straggler] | None) -> list[tuple[str, str]]:
     """Return the lines about differences between ranks, and about unhealthy GPUs."""
     found = []
     times = [(worker.compute_s, worker.waiting_s) for worker in workers]
@@ -141,7 +141,7 @@ def _graphs(compiled: object) -> str:
     return "unknown: the result was written by another version"
 
 
-def title(result: Result) -> list[str]:
+def title(result: TrainResult) -> list[str]:
     """Return model, size and preset, as far as the run has them."""
     match result.spec:
         case ConvNeXtOptions(size=size, preset=preset):
@@ -151,7 +151,7 @@ def title(result: Result) -> list[str]:
     return [result.model]
 
 
-def heading(result: Result) -> str:
+def heading(result: TrainResult) -> str:
     """Return what trained, how far, and on what."""
     model, *rest = title(result)
     batch = f"{(result.batch or 0) * result.units_per_sample:,} {result.unit}"

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from workloads.exits import WorkloadError
 from workloads.results.events import emit
-from workloads.train.options import RunOptions
+from workloads.train.options import TrainRunOptions
 
 FORWARDED = (
     *("WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY", "WANDB_BASE_URL"),
@@ -47,14 +47,14 @@ def forwarded() -> dict[str, str]:
     return found
 
 
-def tensorboard(spec: RunOptions, folder: str) -> Logger:
+def tensorboard(spec: TrainRunOptions, folder: str) -> Logger:
     del spec
     # Comes with ray[train].
     writer = import_module("tensorboardX").SummaryWriter(f"{folder}/tensorboard", flush_secs=10)
     return lambda step, values: [writer.add_scalar(name, value, step) for name, value in values.items()], writer.close
 
 
-def wandb(spec: RunOptions, folder: str) -> Logger:
+def wandb(spec: TrainRunOptions, folder: str) -> Logger:
     run: Any = import_module("wandb").init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
         id=spec.name,
@@ -66,7 +66,7 @@ def wandb(spec: RunOptions, folder: str) -> Logger:
     return lambda step, values: run.log(dict(values), step=step), run.finish
 
 
-def mlflow(spec: RunOptions, folder: str) -> Logger:
+def mlflow(spec: TrainRunOptions, folder: str) -> Logger:
     del folder
     server: Any = import_module("mlflow")
     server.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
@@ -75,9 +75,9 @@ def mlflow(spec: RunOptions, folder: str) -> Logger:
     return lambda step, values: server.log_metrics(dict(values), step=step), server.end_run
 
 
-def chosen(spec: RunOptions) -> list[Callable[[RunOptions, str], Logger]]:
+def chosen(spec: TrainRunOptions) -> list[Callable[[TrainRunOptions, str], Logger]]:
     """Return the loggers that the run asks for and this node has."""
-    found: list[Callable[[RunOptions, str], Logger]] = [tensorboard] if spec.log else []
+    found: list[Callable[[TrainRunOptions, str], Logger]] = [tensorboard] if spec.log else []
     asked = {wandb: ("WANDB_API_KEY", "WANDB_MODE"), mlflow: ("MLFLOW_TRACKING_URI",)}
     return found + [
         logger
@@ -92,7 +92,7 @@ class Logs:
     Without a `folder`, on all ranks but 0, nothing is logged.
     """
 
-    def __init__(self, spec: RunOptions, folder: str | None) -> None:
+    def __init__(self, spec: TrainRunOptions, folder: str | None) -> None:
         self.waiting: Queue[tuple[int, Values] | None] = Queue(MOST_WAITING)
         self.thread: Thread | None = None
         if folder is not None and (asked := chosen(spec)):
@@ -112,7 +112,7 @@ class Logs:
                 self.waiting.put_nowait(None)
             self.thread.join(CLOSE_S)
 
-    def _run(self, spec: RunOptions, folder: str, asked: list[Callable[[RunOptions, str], Logger]]) -> None:
+    def _run(self, spec: TrainRunOptions, folder: str, asked: list[Callable[[TrainRunOptions, str], Logger]]) -> None:
         opened: dict[str, Logger] = {}
 
         @contextmanager

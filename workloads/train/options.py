@@ -15,7 +15,7 @@ from workloads.options import Hidden, option
 from workloads.train.data.source import DataOptions
 
 
-class RunOptions(BaseModel, frozen=True, extra="forbid"):
+class TrainRunOptions(BaseModel, frozen=True, extra="forbid"):
     """A training run. Steps count from 0 over the whole run, resumed parts included.
 
     At looks (every `look_every` steps, at checkpoints and at evaluations) the ranks exchange their losses and agree how
@@ -73,7 +73,7 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
         return f"flight-recorder/{self.submitted:.0f}-rank-"
 
 
-class DigitsOptions(RunOptions):
+class DigitsOptions(TrainRunOptions):
     """Options of `train digits`."""
 
     task: Hidden[Literal["digits"]] = "digits"
@@ -168,7 +168,7 @@ class Single(BaseModel, frozen=True, extra="forbid"):
     file: str
 
 
-class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
+class ConvNeXtOptions(TrainRunOptions, ConvNeXtSettings):
     """Options of `train convnext`. Options and `--set` override the preset, and the preset overrides the defaults."""
 
     task: Hidden[Literal["convnext"]] = "convnext"
@@ -256,7 +256,7 @@ class GPTSettings(BaseModel, frozen=True, extra="forbid"):
     clip: Hidden[float] = Field(1.0, gt=0, description="Largest norm of the gradients over all weights.")
 
 
-class GPTOptions(RunOptions, GPTSettings):
+class GPTOptions(TrainRunOptions, GPTSettings):
     """Options of `train gpt`. `--set` overrides the defaults."""
 
     task: Hidden[Literal["gpt"]] = "gpt"
@@ -306,7 +306,7 @@ def _setting(text: str, known: list[str]) -> tuple[str, str]:
     return key, value
 
 
-def settable(options: type[RunOptions] = ConvNeXtOptions) -> list[str]:
+def settable(options: type[TrainRunOptions] = ConvNeXtOptions) -> list[str]:
     """Return the keys of `--set`."""
     decided = {"task", "set", "given", "single", "use_gpu", "elastic", "submitted", "min_accuracy"}
     return [name for name in options.model_fields if name not in decided]

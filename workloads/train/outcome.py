@@ -7,18 +7,18 @@ from typing import Any
 
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.train import faults, journal
-from workloads.train.checkpoints import Folder
-from workloads.train.options import RunOptions
-from workloads.train.result import Outcome, Record, Result
+from workloads.train.checkpoints import RunFolder
+from workloads.train.options import TrainRunOptions
+from workloads.train.result import Outcome, Record, TrainResult
 
 
-def opened(spec: RunOptions, restarted: bool = False) -> Folder:
+def opened(spec: TrainRunOptions, restarted: bool = False) -> RunFolder:
     """Return the folder of a run that may begin now. WorkloadError if it exists and is not resumed, or vice versa.
 
     Args:
         restarted: The launcher starts the same command again after a failure, so that an existing run continues.
     """
-    folder = Folder(spec.checkpoint_dir, spec.name)
+    folder = RunFolder(spec.checkpoint_dir, spec.name)
     folder.check_writable()
     if spec.inject_fault:
         faults.parse(spec.inject_fault)
@@ -43,9 +43,9 @@ def reached(record: Record, began: float) -> dict[str, Any]:
     return found | {"seconds": (record.seconds or {}) | {"total": round(time.time() - began, 3)}}
 
 
-def finished(spec: RunOptions, began: float, code: int, reason: str, measured: dict[str, Any]) -> Result:
+def finished(spec: TrainRunOptions, began: float, code: int, reason: str, measured: dict[str, Any]) -> TrainResult:
     """Return the result of a run that ends now."""
-    return Result(
+    return TrainResult(
         started=began,
         finished=time.time(),
         spec=spec,
@@ -57,10 +57,10 @@ def finished(spec: RunOptions, began: float, code: int, reason: str, measured: d
     )
 
 
-def survived(spec: RunOptions) -> dict[str, Any]:
+def survived(spec: TrainRunOptions) -> dict[str, Any]:
     """Return the result's goodput and survival over all jobs of the run, or nothing if no worker ever started."""
     try:
-        attempts, failures = journal.read(Folder(spec.checkpoint_dir, spec.name))
+        attempts, failures = journal.read(RunFolder(spec.checkpoint_dir, spec.name))
         if not attempts:
             return {}
         share, survival = journal.goodput(attempts, failures, spec.inject_fault)

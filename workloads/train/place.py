@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Place:
+class TrainerRank:
     """A rank among `world`, in torch's process group.
 
     `warning` and `report` are barriers of Ray Train: all ranks call them equally often.
@@ -106,7 +106,7 @@ def summed(counts: torch.Tensor) -> list[float]:
     return [float(count) for count in counts.tolist()]
 
 
-def in_ray_train(use_gpu: bool) -> Place:
+def in_ray_train(use_gpu: bool) -> TrainerRank:
     """Join the process group of the workers of Ray Train, and return this worker's place.
 
     Ray's own backend for torch does the same, and imports torch in the driver and in the controller before the workers
@@ -127,7 +127,7 @@ def in_ray_train(use_gpu: bool) -> Place:
         0 if use_gpu else None, store=store or connect(address, port, PATIENCE_S), rank=rank, world_size=world
     )
     watched = os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
-    return Place(
+    return TrainerRank(
         rank=rank,
         world=world,
         device=device,
@@ -137,7 +137,7 @@ def in_ray_train(use_gpu: bool) -> Place:
     )
 
 
-def in_torchrun() -> Place:
+def in_torchrun() -> TrainerRank:
     """Join the process group that torchrun's variables name (or an equal launcher's), and return this rank's place.
 
     Ray Train's restarts and notices of preemption are absent: torchrun, or what started it, ends and starts ranks.
@@ -163,7 +163,7 @@ def in_torchrun() -> Place:
     own = PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     # One GPU of a rank's own, as Slurm gives it, is number 0.
     device = _join(local % gpus if gpus else None, store=own, rank=rank, world_size=world)
-    return Place(rank=rank, world=world, device=device)
+    return TrainerRank(rank=rank, world=world, device=device)
 
 
 def _join(gpu: int | None, **meeting: Any) -> torch.device:
@@ -187,7 +187,7 @@ class Leave:
 class Watch:
     """Watches for preemption and the time limit, at every look. Sums over ranks make all ranks agree."""
 
-    def __init__(self, place: Place, submitted: float, max_run: float | None, name: str) -> None:
+    def __init__(self, place: TrainerRank, submitted: float, max_run: float | None, name: str) -> None:
         self.place, self.name, self.max_run = place, name, max_run
         seconds = 3600 * (max_run or math.inf)
         self.deadline = submitted + seconds - min(MARGIN_S, MARGIN_SHARE * seconds)

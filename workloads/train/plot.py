@@ -14,14 +14,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from workloads.results.files import write_file
 from workloads.terminal.plots import BAD, GRID, INK, LINES, SOFT, encoded, style
 from workloads.train.lines import PER_S, duration, rate, title
-from workloads.train.result import Result
+from workloads.train.result import TrainResult
 
 LEAST = 0.012
 """Share of a bar below which a part has no label."""
 COLORS = (*LINES, "#8a8f98", "#c2185b", "#5d4037", "#558b2f", "#37474f")
 
 
-def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
+def picture(result: TrainResult, kind: Literal["png", "svg"] = "png") -> bytes:
     """Draw a result, as 1800 × 1200 pixels or as SVG. The same result is always the same file."""
     with style():
         drawing = Figure(figsize=(1200 / 72, 800 / 72), dpi=108)
@@ -42,7 +42,7 @@ def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
         return encoded(drawing, kind)
 
 
-def write_report(result: Result, folder: Path) -> list[Path]:
+def write_report(result: TrainResult, folder: Path) -> list[Path]:
     """Write run.png and result.json to `folder`, and return their paths."""
     return [
         write_file(folder / "run.png", picture(result)),
@@ -50,7 +50,7 @@ def write_report(result: Result, folder: Path) -> list[Path]:
     ]
 
 
-def _head(drawing: Figure, result: Result) -> None:
+def _head(drawing: Figure, result: TrainResult) -> None:
     name = f"{' '.join(title(result))}: {result.spec.name}"
     drawing.text(0.06, 0.962, name, fontsize=20, fontweight="bold", va="center")
     reason = textwrap.shorten(result.reason, 130, placeholder=" …")
@@ -69,7 +69,7 @@ def _head(drawing: Figure, result: Result) -> None:
     drawing.text(0.06, 0.898, " · ".join(facts), fontsize=12, color=SOFT, va="center")
 
 
-def _loss(axes: Axes, result: Result) -> None:
+def _loss(axes: Axes, result: TrainResult) -> None:
     _label(axes, "loss")
     if not result.curve or not result.curve.loss:
         _empty(axes, "no loss was recorded")
@@ -88,7 +88,7 @@ def _loss(axes: Axes, result: Result) -> None:
         axes.set_title(f"validation {held_out[-1][1]:.4f}", loc="right", fontsize=10, color=COLORS[1])
 
 
-def _step_times(axes: Axes, result: Result) -> None:
+def _step_times(axes: Axes, result: TrainResult) -> None:
     """Draw the median of each stretch and the span to its longest step. Warm-up does not scale the axis."""
     _label(axes, "step time, ms")
     if not result.curve or not result.curve.step_s:
@@ -120,7 +120,7 @@ def _step_times(axes: Axes, result: Result) -> None:
             )
 
 
-def _ranks(axes: Axes, result: Result) -> None:
+def _ranks(axes: Axes, result: TrainResult) -> None:
     """Draw what a step is on each rank: own work, the wait for data, the wait for the others. Stragglers are red."""
     axes.set_title("a step of each rank, ms: compute (blue), data (violet), wait for the reduction (gray)")
     timed = [worker for worker in result.workers or [] if worker.compute_s is not None]

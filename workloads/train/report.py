@@ -15,7 +15,7 @@ from workloads.results.files import read_json
 from workloads.terminal.console import say
 from workloads.terminal.progress import ProgressView
 from workloads.train.lines import heading, lines, progress
-from workloads.train.result import Result
+from workloads.train.result import TrainResult
 from workloads.train.timeline import from_cluster
 
 QUIET_S = 10.0
@@ -56,7 +56,7 @@ class TrainView(ProgressView):
                 self.note(f"{event['reason']}: a checkpoint was written at step {event['step']}, continuing from it")
 
 
-def show(result: Result, console: Console) -> None:
+def show(result: TrainResult, console: Console) -> None:
     """Print the figures, or only the reason if training did not begin."""
     if result.world and result.step:
         say(console, heading(result))
@@ -69,7 +69,7 @@ def show(result: Result, console: Console) -> None:
     say(console, result.reason, "red" if result.exit_code else "green")
 
 
-def with_objects(result: Result, files: Sequence[Path], skew_s: float) -> Result:
+def with_objects(result: TrainResult, files: Sequence[Path], skew_s: float) -> TrainResult:
     """Return the result with the time to its first step from files of the Lists of objects that kubectl printed."""
     objects = []
     for file in files:

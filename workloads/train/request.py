@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from workloads.exits import WorkloadError
 from workloads.results.events import new_id
 from workloads.train.logs import forwarded
-from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, GPTOptions, RunOptions, Single
-from workloads.train.result import Result
+from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, GPTOptions, Single, TrainRunOptions
+from workloads.train.result import TrainResult
 
 if TYPE_CHECKING:
     from infra.outputs import Outputs
@@ -23,11 +23,11 @@ STEPS_ON_GPUS, STEPS_ON_CPUS = 500, 50
 GPT_ON_GPUS: dict[str, Any] = {"size": "small", "batch": 16, "precision": "bf16", "steps": STEPS_ON_GPUS}
 GPT_STEPS_ON_CPUS = 100
 
-R = TypeVar("R", bound=RunOptions)
+R = TypeVar("R", bound=TrainRunOptions)
 
 
 @dataclass(frozen=True)
-class Nodes:
+class StartedRanks:
     """Ranks that a launcher has already started, in the form of a stack's nodes."""
 
     slots_per_node: int
@@ -41,7 +41,7 @@ class Nodes:
 class Launched:
     """Torchrun or an equal launcher, in the form of a stack's outputs."""
 
-    nodes: Nodes
+    nodes: StartedRanks
     storage: None = None
     target: str = "torchrun"
 
@@ -148,7 +148,7 @@ def _check_path(outputs: Stack, path: str | None, folder: bool) -> None:
 def single(file: Path, options: ConvNeXtOptions) -> Single:
     """Return the rate of one worker from the result in `file`, whose workers must do the same work."""
     try:
-        result = Result.read(file)
+        result = TrainResult.read(file)
     except WorkloadError as error:
         raise WorkloadError(f"--compare {error}; create one by --workers 1 --json {file}") from error
     if result.world != 1 or result.figures is None:
@@ -166,7 +166,7 @@ def single(file: Path, options: ConvNeXtOptions) -> Single:
     return Single(units_per_s=result.figures.units_per_s, file=str(file))
 
 
-def environment(options: RunOptions, outputs: Outputs) -> dict[str, str]:
+def environment(options: TrainRunOptions, outputs: Outputs) -> dict[str, str]:
     """Return the job's variables."""
     variables = forwarded() | {
         # Ray's default is 60 s. Scaling from zero takes minutes, and so does a first import of torch.

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from workloads.hardware.gpu import Gpu
-from workloads.results.documents import JobResult, Part
+from workloads.results.documents import JobResult, ResultPart
 from workloads.train.options import Request
 
 SCHEMA = "rdma-ray/train/4"
 
 
-class Worker(Part):
+class TrainWorker(ResultPart):
     """A rank and its place.
 
     `compute_s`, `data_s` and `waiting_s` are the medians of a measured step: own work (passes, optimizer), the wait for
@@ -36,7 +36,7 @@ class Worker(Part):
     missing: list[str] | None = None
 
 
-class Straggler(Part):
+class Straggler(ResultPart):
     """A rank that the others wait for, step after step.
 
     `own_s` is the median of what a step takes until it has computed its gradients and after their reduction, `usual_s`
@@ -51,7 +51,7 @@ class Straggler(Part):
     cause: Literal["data", "compute"]
 
 
-class StepTime(Part):
+class StepTime(ResultPart):
     """Seconds of a measured step on its slowest rank, the wait for data included."""
 
     mean: float
@@ -60,7 +60,7 @@ class StepTime(Part):
     max: float
 
 
-class Communication(Part):
+class Communication(ResultPart):
     """Cost of the reduction of the gradients: passes with it and without it (DDP's `no_sync`), after the run.
 
     `with_s` and `without_s` are the slowest rank's medians of a forward and backward pass. `exposed` is the share of a
@@ -73,7 +73,7 @@ class Communication(Part):
     passes: int
 
 
-class Scaling(Part):
+class Scaling(ResultPart):
     """`efficiency` = rate ÷ (workers × rate of one worker), whose result was read from `file`."""
 
     efficiency: float
@@ -81,7 +81,7 @@ class Scaling(Part):
     file: str
 
 
-class Figures(Part):
+class TrainFigures(ResultPart):
     """Figures over the measured steps: those of the last attempt after its `warm_up_steps`.
 
     `units` are the outcome's. `units_per_s` counts all workers, over the time of the slowest rank. `mfu` is the share
@@ -110,7 +110,7 @@ class Figures(Part):
     stragglers: list[Straggler] | None = None
 
 
-class Curve(Part):
+class Curve(ResultPart):
     """Curves over the steps, thinned for a plot: loss of the whole run, step times of the last attempt.
 
     `loss` are [step, mean loss since the one before]. `step_s` are [last step of a stretch, median, longest] of the
@@ -121,7 +121,7 @@ class Curve(Part):
     step_s: list[tuple[int, float, float]]
 
 
-class Phase(Part):
+class Phase(ResultPart):
     """Phase before the end of the first step. `source` is the Kubernetes object or clock that recorded its end."""
 
     name: str
@@ -134,7 +134,7 @@ class Phase(Part):
         return self.ended - self.began
 
 
-class Timeline(Part):
+class Timeline(ResultPart):
     """Consecutive phases from the submission to the end of the first step, in seconds since 1970.
 
     `unknown` are phases that nothing recorded, with the reason. A phase of 0 s ran in parallel with an earlier one.
@@ -146,7 +146,7 @@ class Timeline(Part):
     unknown: dict[str, str]
 
 
-class Goodput(Part):
+class Goodput(ResultPart):
     """Share of the wall time in steps that were kept, and all of the wall time in seconds by name."""
 
     share: float
@@ -155,7 +155,7 @@ class Goodput(Part):
 
 
 @dataclass(frozen=True)
-class Failure:
+class AttemptFailure:
     """Ray's report of a failed attempt: one line per rank."""
 
     time: float
@@ -163,7 +163,7 @@ class Failure:
     errors: dict[int, str]
 
 
-class Survival(Part):
+class Survival(ResultPart):
     """Failures and preemptions of a run over all of its jobs.
 
     `attempts` counts starts of the workers. `mttr_s` is the mean time from the last update before a failure to the next
@@ -177,11 +177,11 @@ class Survival(Part):
     lost_steps: int
     mttr_s: float | None
     between_jobs_s: float
-    errors: list[Failure]
+    errors: list[AttemptFailure]
     injected_fault: str | None
 
 
-class Outcome(Part):
+class Outcome(ResultPart):
     """What a run reached and measured. The defaults are those of a run that could not begin.
 
     `batch` counts the samples of a step, and `units_per_sample` the units (images, or tokens of a sequence) of each.
@@ -210,11 +210,11 @@ class Outcome(Part):
     evaluation: dict[str, float] | None = None
     epochs: list[dict[str, float]] | None = None
     gradients_equal: int | None = None
-    figures: Figures | None = None
+    figures: TrainFigures | None = None
     curve: Curve | None = None
     timeline: Timeline | None = None
     task: dict[str, Any] | None = None
-    workers: list[Worker] | None = None
+    workers: list[TrainWorker] | None = None
     seconds: dict[str, float] | None = None
 
 
@@ -229,7 +229,7 @@ class Record(Outcome):
     code: int = 0
 
 
-class Result(JobResult, Outcome):
+class TrainResult(JobResult, Outcome):
     """Result of a whole run. `spec` is the request; goodput and survival include earlier jobs of the run."""
 
     writer: ClassVar[str] = "rdma-ray train …"

@@ -20,16 +20,16 @@ from workloads.exits import Exit, WorkloadError
 from workloads.hardware.gpu import GpuWatch
 from workloads.results.events import emit
 from workloads.train import task
-from workloads.train.checkpoints import Folder, label_of
+from workloads.train.checkpoints import RunFolder, label_of
 from workloads.train.data.feed import Feed
-from workloads.train.data.source import Batch, Share
+from workloads.train.data.source import Batch, RankShare
 from workloads.train.faults import Faults
-from workloads.train.figures import Measurement, RankTimes, fields
+from workloads.train.figures import AttemptTimes, RankTimes, fields
 from workloads.train.journal import Attempt, Journal, Span
 from workloads.train.logs import Logs
-from workloads.train.options import ConvNeXtOptions, RunOptions
-from workloads.train.place import Leave, Place, Watch
-from workloads.train.result import Communication, Record, Worker
+from workloads.train.options import ConvNeXtOptions, TrainRunOptions
+from workloads.train.place import Leave, TrainerRank, Watch
+from workloads.train.result import Communication, Record, TrainWorker
 from workloads.train.shards import Found, Writer
 from workloads.train.state import Reduction, Timer, Trace, TrainState, measure, seed_everything
 from workloads.train.task import Task
@@ -40,13 +40,15 @@ PASSES = 2
 """Passes before the first step: DDP finds its order in the first one and uses it in the second."""
 
 
-class Run:
+class TrainRun:
     """One attempt: a model with its state, its data, its journal.
 
     The constructor does not communicate, so a single rank may fail in it. `build` and all later methods are collective.
     """
 
-    def __init__(self, spec: RunOptions, place: Place, clock: Clock, folder: Folder, found: Found) -> None:
+    def __init__(
+        self, spec: TrainRunOptions, place: TrainerRank, clock: Clock, folder: RunFolder, found: Found
+    ) -> None:
         self.spec, self.place, self.clock, self.skipped = spec, place, clock, found.skipped
         device, batch = place.device, spec.global_batch
         self.faults = Faults(spec.inject_fault, place.rank, folder)
@@ -73,7 +75,7 @@ class Run:
         self.progress = self.state.progress
         self.first_step = self.progress.step
         self.resumed_at = None if found.state is None else self.first_step
-        self.share = Share(place.rank, place.world, self.first_step, self.steps, batch, spec.seed)
+        self.share = RankShare(place.rank, place.world, self.first_step, self.steps, batch, spec.seed)
         # Weight of this rank by its rows, because DDP computes the plain mean over ranks.
         self.weight = self.share.local * place.world / batch
 
@@ -162,7 +164,7 @@ class Run:
             self.trace.step()
         self.timer.step(self.feed.wait_s, self.feed.arrived)
 
-    def _feed(self, share: Share) -> Feed:
+    def _feed(self, share: RankShare) -> Feed:
         device = self.place.device
         return Feed(self.task.data.batches(share, device), device, self.task.memory_format)
 
@@ -311,7 +313,7 @@ class Run:
         device, host, gpu, memory = str(place.device), socket.gethostname(), None, None
         if place.device.type == "cuda":
             gpu, memory = torch.cuda.get_device_name(place.device), torch.cuda.max_memory_allocated(place.device)
-        worker = Worker(
+        worker = TrainWorker(
             rank=place.rank, host=host, node_id=place.node_id, device=device, gpu=gpu, rows=self.share.local,
             health=health[0] if health else None, missing=self.gpus.missing or None,
         )  # fmt: skip
@@ -319,7 +321,7 @@ class Run:
             worker=worker, step_s=self.timer.step_s, wait_s=self.timer.wait_s, waiting_s=self.reduction.waiting_s,
             peak_memory=memory,
         )  # fmt: skip
-        measured = Measurement(
+        measured = AttemptTimes(
             clock=self.clock,
             ranks=place.gather(times),
             batch=spec.global_batch,

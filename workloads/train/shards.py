@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemRe
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
 
 from workloads.exits import WorkloadError, last_line
-from workloads.train.checkpoints import Card, DamagedError, Entry, Folder, reason
+from workloads.train.checkpoints import Card, DamagedError, FileDigest, RunFolder, reason
 
 STATE, METADATA = "state.pt", ".metadata"
 FLAT: Any = {"flatten_state_dict": False, "flatten_sharded_tensors": False}
@@ -36,12 +36,12 @@ FLAT: Any = {"flatten_state_dict": False, "flatten_sharded_tensors": False}
 warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
 
 
-class Storage(FileSystemBase):
+class FolderStorage(FileSystemBase):
     """Files of a folder, for DCP. Hashes what it writes, and verifies what it reads by `card`."""
 
-    def __init__(self, folder: Folder, label: str, card: Card | None = None, first: bool = True) -> None:
+    def __init__(self, folder: RunFolder, label: str, card: Card | None = None, first: bool = True) -> None:
         self.folder, self.label, self.card, self.first = folder, label, card, first
-        self.files: dict[str, Entry] = {}
+        self.files: dict[str, FileDigest] = {}
 
     @contextmanager
     def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
@@ -104,10 +104,10 @@ class Metadata(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is not part of the metadata of a checkpoint")
 
 
-class Reader(FileSystemReader):
+class ShardReader(FileSystemReader):
     """DCP's reader, on a folder."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: FolderStorage) -> None:
         super().__init__(storage.label)
         self.fs = storage  # type: ignore[assignment]  # typed as what the constructor chose
         with storage.create_stream(METADATA, "rb") as stream:
@@ -119,7 +119,7 @@ class Reader(FileSystemReader):
 
 
 def save(
-    folder: Folder,
+    folder: RunFolder,
     label: str,
     state: dict[str, Any],
     keep: int,
@@ -128,7 +128,7 @@ def save(
 ) -> None:
     """Write a checkpoint. Every rank of the group calls it; rank 0's state must be whole. OSError: the storage's."""
     rank = dist.get_rank(group) if group is not None else 0
-    storage = Storage(folder, label, first=rank == 0)
+    storage = FolderStorage(folder, label, first=rank == 0)
     # `create` waits for the disk; nothing is on a GPU any more.
     writer = FileSystemWriter(label, sync_files=False, per_thread_copy_ahead=0)
     # A text as path: DCP's metadata has it.
@@ -158,7 +158,7 @@ def save(
         folder.finish(label, files, keep, set(damaged) - {label})
 
 
-def load(folder: Folder, label: str) -> dict[str, Any]:
+def load(folder: RunFolder, label: str) -> dict[str, Any]:
     """Return a checkpoint's state, in main memory. Reads and verifies each file once. Raises DamagedError."""
     card = folder.card(label)
     try:
@@ -168,7 +168,7 @@ def load(folder: Folder, label: str) -> dict[str, Any]:
             (keystr(path), _empty(leaf, "cpu") if isinstance(leaf, torch.Tensor) else leaf) for path, leaf in found
         ]
         tensors = {name: leaf for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
-        reader = Reader(Storage(folder, label, card))
+        reader = ShardReader(FolderStorage(folder, label, card))
         state_dict_loader.load(tensors, storage_reader=reader, planner=DefaultLoadPlanner(**FLAT), no_dist=True)
     except DamagedError:
         raise
@@ -199,7 +199,7 @@ class Found:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-def newest(folder: Folder, gather: Callable[[Any], list[Any]]) -> Found:
+def newest(folder: RunFolder, gather: Callable[[Any], list[Any]]) -> Found:
     """Load the newest checkpoint that every rank verifies. Collective: `gather` returns every rank's value.
 
     WorkloadError, on every rank, if there are complete checkpoints and none can be used.
@@ -235,7 +235,7 @@ class Writer:
     """
 
     def __init__(
-        self, folder: Folder, run: str, keep: int, group: dist.ProcessGroup | None, damaged: Collection[str]
+        self, folder: RunFolder, run: str, keep: int, group: dist.ProcessGroup | None, damaged: Collection[str]
     ) -> None:
         self.folder, self.run, self.keep, self.group, self.damaged = folder, run, keep, group, {*damaged}
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")

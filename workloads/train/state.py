@@ -27,9 +27,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from workloads.exits import WorkloadError
 from workloads.results.events import emit
-from workloads.train.checkpoints import Folder, reason
+from workloads.train.checkpoints import RunFolder, reason
 from workloads.train.figures import communication
-from workloads.train.place import Place
+from workloads.train.place import TrainerRank
 from workloads.train.result import Communication
 
 
@@ -201,7 +201,7 @@ class Trace:
 
     TRACED, AFFECTED = 5, 7
 
-    def __init__(self, folder: Folder, device: torch.device, first_step: int, skipped: int) -> None:
+    def __init__(self, folder: RunFolder, device: torch.device, first_step: int, skipped: int) -> None:
         self.folder, self.written = folder, False
         self.name = f"traces/step-{first_step + skipped + 1:09}-rank-0.json.gz"
         self.profiler = profile(
@@ -274,7 +274,9 @@ class Reduction:
         self.marks.clear()
 
 
-def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Communication | None:
+def measure(
+    model: nn.Module, loss: Callable[[], torch.Tensor], place: TrainerRank, passes: int
+) -> Communication | None:
     """Time forward and backward passes alternately with and without the reduction of the gradients, without an update.
 
     Their difference is the exposed communication. One more pass of each kind warms up. Returns None without DDP. Call

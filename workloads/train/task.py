@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workloads.exits import WorkloadError
-from workloads.train.data.source import Batch, Source
-from workloads.train.options import RunOptions
+from workloads.train.data.source import Batch, TrainingData
+from workloads.train.options import TrainRunOptions
 
 # Factory of each task, by name.
 FACTORIES = {
@@ -29,7 +29,7 @@ FACTORIES = {
 class Task(Protocol):
     """A model with its data and its loss, created on every rank. `device` is the rank's own."""
 
-    data: Source
+    data: TrainingData
     unit: Literal["images", "tokens"] = "images"
     units: int = 1
     """What rates count, and how many a sample (a row of a batch) has of it."""
@@ -96,7 +96,7 @@ def place() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def load(options: RunOptions) -> Task:
+def load(options: TrainRunOptions) -> Task:
     """Return the task of a run. Imports its module, which requires torch."""
     task: Task = resolve_name(FACTORIES[options.task])(options)
     return task

@@ -13,12 +13,12 @@ import torch.distributed as dist
 
 from workloads.exits import Exit, WorkloadError
 from workloads.train import journal, shards
-from workloads.train.checkpoints import Folder
+from workloads.train.checkpoints import RunFolder
 from workloads.train.figures import metrics
-from workloads.train.options import REQUEST, RunOptions
-from workloads.train.place import Place, in_ray_train
+from workloads.train.options import REQUEST, TrainRunOptions
+from workloads.train.place import TrainerRank, in_ray_train
 from workloads.train.result import Record
-from workloads.train.run import Run
+from workloads.train.run import TrainRun
 from workloads.train.timeline import Clock
 
 
@@ -31,7 +31,7 @@ def train_loop(settings: dict[str, Any]) -> Record:
     return record
 
 
-def train(spec: RunOptions, place: Place, driver: float) -> Record:
+def train(spec: TrainRunOptions, place: TrainerRank, driver: float) -> Record:
     """Train on this rank until the end of the run, or until something stops it. All ranks return the same record.
 
     Errors of the request, the data, the loss or the storage are in the record, because they would happen again. Only
@@ -43,7 +43,7 @@ def train(spec: RunOptions, place: Place, driver: float) -> Record:
     try:
         folder = place.together(lambda: open_folder(spec, place))
         found = shards.newest(folder, place.gather)
-        run = place.together(lambda: Run(spec, place, clock, folder, found))
+        run = place.together(lambda: TrainRun(spec, place, clock, folder, found))
         same_data(run, place)
     except WorkloadError as error:
         return Record(error=str(error), code=Exit.ERROR)
@@ -59,7 +59,7 @@ def train(spec: RunOptions, place: Place, driver: float) -> Record:
         raise
 
 
-def same_data(run: Run, place: Place) -> None:
+def same_data(run: TrainRun, place: TrainerRank) -> None:
     """Raise WorkloadError, on every rank, if ranks have other data."""
     identities = place.gather({**run.identity})
     other = next((rank for rank, identity in enumerate(identities) if identity != identities[0]), None)
@@ -72,9 +72,9 @@ def same_data(run: Run, place: Place) -> None:
         )
 
 
-def open_folder(spec: RunOptions, place: Place) -> Folder:
+def open_folder(spec: TrainRunOptions, place: TrainerRank) -> RunFolder:
     """Return the run's folder. WorkloadError if it is not writable, or if this job cannot continue."""
-    folder = Folder(spec.checkpoint_dir, spec.name)
+    folder = RunFolder(spec.checkpoint_dir, spec.name)
     if place.rank == 0:
         folder.check_writable()
     if (doomed := journal.doomed(folder, spec.submitted)) is not None:

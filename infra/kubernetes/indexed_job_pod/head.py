@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from .exits import PEER_LOST, RAY_FAILED, TOO_FEW_NODES, of_peer
 from .nodes import NODES_ALIVE_S
-from .part import ANSWER_S, BROKEN, GRACE_S, Link, Message, OverError, Part
+from .part import ANSWER_S, BROKEN, GRACE_S, JobPod, Link, Message, OverError
 from .pod import Pod
 
 RAY_START_S = 300.0
@@ -35,7 +35,7 @@ class Member:
     gone: asyncio.Event
 
 
-class Head(Part):
+class Head(JobPod):
     """Pod 0."""
 
     def __init__(self, pod: Pod) -> None:

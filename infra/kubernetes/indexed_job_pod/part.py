@@ -72,7 +72,7 @@ class OverError(Exception):
 
 
 @dataclass
-class Part:
+class JobPod:
     """Base of head and workers: processes, and the first reason to end."""
 
     pod: Pod

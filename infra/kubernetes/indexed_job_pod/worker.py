@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 
 from .exits import HEAD_NOT_FOUND, PEER_LOST, WRONG_TOKEN, of_peer
-from .part import ANSWER_S, BROKEN, Link, OverError, Part
+from .part import ANSWER_S, BROKEN, JobPod, Link, OverError
 from .pod import Pod
 
 LOOK_S, LOOK_MOST_S = 0.5, 5.0
@@ -21,7 +21,7 @@ class NotTheHeadError(Exception):
     """The peer at an address is not the head of this Job."""
 
 
-class Worker(Part):
+class Worker(JobPod):
     """A pod other than the head."""
 
     def __init__(self, pod: Pod) -> None:

@@ -13,7 +13,7 @@ from rehearsal.clouds.aws.machines import FACTS
 from rehearsal.clouds.aws.outputs import default_tags
 from rehearsal.clouds.constraints import constrained
 from rehearsal.clouds.facts import shapes
-from rehearsal.engine.kind import Cloud, Json, Kind, Refusal
+from rehearsal.engine.kind import Cloud, Json, Refusal, ResourceKind
 from rehearsal.engine.values import UNKNOWN, unknown
 
 FAILURES: Mapping[str, Refusal] = {
@@ -35,7 +35,7 @@ FAILURES: Mapping[str, Refusal] = {
 
 _SERVICES = (vpc, security_groups, ec2, eks, eks_parts, node_groups, autoscaling, iam, kms, fsx)
 
-_KINDS = [each for service in _SERVICES for each in vars(service).values() if isinstance(each, Kind)]
+_KINDS = [each for service in _SERVICES for each in vars(service).values() if isinstance(each, ResourceKind)]
 
 _SHAPES = shapes(FACTS)
 

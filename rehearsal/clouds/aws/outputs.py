@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rehearsal.engine.kind import Call, Json, Kind, Refusal
+from rehearsal.engine.kind import Call, Json, Refusal, ResourceKind
 from rehearsal.engine.values import digest, kept
 
 ACCOUNT = "123456789012"
@@ -68,7 +68,7 @@ def joined(separator: str, *keys: str) -> Identify:
 
 def kind(
     type_: str, identify: str | Identify, compute: Callable[[Call], Json], *, immutable: str = "", **more: Any
-) -> Kind:
+) -> ResourceKind:
     """Return a kind.
 
     Args:
@@ -82,7 +82,9 @@ def kind(
         more |= {"identify": partial(generated_id, identify), "generated_ids": True}
     else:
         more |= {"identify": identify}
-    return Kind(**{"type": type_, "compute": compute, "replace_on": frozenset(immutable.split()), "maps": TAGS, **more})
+    return ResourceKind(
+        **{"type": type_, "compute": compute, "replace_on": frozenset(immutable.split()), "maps": TAGS, **more}
+    )
 
 
 def name_of(inputs: Mapping[str, Any], key: str = "name") -> str:

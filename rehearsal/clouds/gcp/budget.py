@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.gcp.references import project_of
-from rehearsal.engine.kind import Call, Json, Kind, Reference
+from rehearsal.engine.kind import Call, Json, Reference, ResourceKind
 from rehearsal.engine.values import digest, number
 
 
@@ -27,13 +27,13 @@ def compute_channel(call: Call) -> Json:
     return {"project": project_of(call.inputs, call.config), "name": call.id}
 
 
-CHANNEL = Kind(
+CHANNEL = ResourceKind(
     type="gcp:monitoring/notificationChannel:NotificationChannel",
     identify=identify_channel,
     compute=compute_channel,
     generated_ids=True,
 )
-BUDGET = Kind(
+BUDGET = ResourceKind(
     type="gcp:billing/budget:Budget",
     identify=identify_budget,
     compute=lambda call: {"name": call.id.rpartition("/")[2]},

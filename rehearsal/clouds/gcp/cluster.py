@@ -10,7 +10,7 @@ from rehearsal.clouds.gcp.drift import drift_cluster
 from rehearsal.clouds.gcp.offerings import key, resolve, zones
 from rehearsal.clouds.gcp.references import PROVIDER, TPG, is_zone, location_of, project_of, tested
 from rehearsal.clouds.kubernetes.connection import certificate, is_in_cluster
-from rehearsal.engine.kind import Call, Json, Kind, Refusal, value_at, values_at
+from rehearsal.engine.kind import Call, Json, Refusal, ResourceKind, value_at, values_at
 from rehearsal.engine.values import blocks, cidr, digest, kept
 
 FIRST_PUBLIC = int(IPv4Address("203.0.113.1"))
@@ -202,7 +202,7 @@ def cluster_is_not_protected(call: Call) -> str | None:
     return "Cannot destroy cluster because deletion_protection is set to true." if wrong else None
 
 
-CLUSTER = Kind(
+CLUSTER = ResourceKind(
     type=gcp.CLUSTER,
     identify=gcp.cluster_id,
     compute=compute_cluster,

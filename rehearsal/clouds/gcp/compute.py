@@ -11,7 +11,7 @@ from rehearsal.clouds.constraints import rule
 from rehearsal.clouds.gcp import references as gcp
 from rehearsal.clouds.gcp.drift import drift_subnetwork
 from rehearsal.clouds.gcp.references import PROVIDER, TOOLKIT, network_of, project_of, region_of, tested
-from rehearsal.engine.kind import Call, Json, Kind
+from rehearsal.engine.kind import Call, Json, ResourceKind
 from rehearsal.engine.values import cidr, kept, last, number
 
 AUTO_RANGE = IPv4Network("10.128.0.0/9")
@@ -90,13 +90,13 @@ def ingress_has_source(call: Call) -> str | None:
     return "one of source_tags, source_ranges, or source_service_accounts must be defined" if wrong else None
 
 
-NETWORK = Kind(
+NETWORK = ResourceKind(
     type=gcp.NETWORK,
     identify=lambda inputs, config: gcp.network_id(inputs["name"], inputs, config),
     compute=compute_network,
     rules=(network_profile_has_project,),
 )
-SUBNETWORK = Kind(
+SUBNETWORK = ResourceKind(
     type=gcp.SUBNETWORK,
     identify=lambda inputs, config: gcp.subnetwork_id(inputs["name"], inputs, config),
     compute=compute_subnetwork,
@@ -107,7 +107,7 @@ SUBNETWORK = Kind(
     rules=(automatic_range_is_reserved, ranges_do_not_overlap),
     drift=drift_subnetwork,
 )
-FIREWALL = Kind(
+FIREWALL = ResourceKind(
     type=gcp.FIREWALL,
     identify=lambda inputs, config: gcp.firewall_id(inputs["name"], inputs, config),
     compute=_place,
@@ -118,7 +118,7 @@ FIREWALL = Kind(
     ),
     rules=(ingress_has_source,),
 )
-ROUTER = Kind(
+ROUTER = ResourceKind(
     type=gcp.ROUTER,
     identify=lambda inputs, config: gcp.router_id(inputs["name"], inputs, config),
     compute=_place,
@@ -126,12 +126,12 @@ ROUTER = Kind(
     # A NAT is a part of its router.
     cascade=lambda call, type_, live: type_ == gcp.NAT and gcp.router_id(live["router"], live, {}) == call.id,
 )
-RESOURCE_POLICY = Kind(
+RESOURCE_POLICY = ResourceKind(
     type=gcp.RESOURCE_POLICY,
     identify=lambda inputs, config: gcp.resource_policy_id(inputs["name"], inputs, config),
     compute=_place,
 )
-NAT = Kind(
+NAT = ResourceKind(
     type=gcp.NAT,
     identify=_nat_id,
     compute=lambda call: {key: value for key, value in _place(call).items() if key != "selfLink"},

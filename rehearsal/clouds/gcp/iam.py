@@ -10,7 +10,7 @@ from typing import Any
 from rehearsal.clouds.constraints import rule
 from rehearsal.clouds.gcp import references as gcp
 from rehearsal.clouds.gcp.references import TKE, fingerprint, project_of
-from rehearsal.engine.kind import Call, Json, Kind, value_at
+from rehearsal.engine.kind import Call, Json, ResourceKind, value_at
 from rehearsal.engine.values import number
 
 _POOL = re.compile(r"(workloadIdentityPools/|serviceAccount:)(?P<pool>[a-z][-a-z0-9]*\.svc\.id\.goog)[/\[]")
@@ -65,12 +65,12 @@ def identity_pool_exists(call: Call) -> str | None:
     )
 
 
-ACCOUNT = Kind(
+ACCOUNT = ResourceKind(
     type=gcp.ACCOUNT,
     identify=lambda inputs, config: f"projects/{project_of(inputs, config)}/serviceAccounts/{_email(inputs, config)}",
     compute=compute_account,
 )
-PROJECT_MEMBER = Kind(
+PROJECT_MEMBER = ResourceKind(
     type=gcp.PROJECT_MEMBER,
     identify=lambda inputs, config: _member_id(project_of(inputs, config), inputs),
     # "P ROLE MEMBER", with the title of a condition.

@@ -12,7 +12,7 @@ from rehearsal.clouds.gcp.capacity import affinity, filled_in, is_flex, is_queue
 from rehearsal.clouds.gcp.drift import drift_node_pool
 from rehearsal.clouds.gcp.offerings import GPU_QUOTA, MACHINES, gpu_metric
 from rehearsal.clouds.gcp.references import PROVIDER, TKE, cluster_of, pool_zones, project_of, tested
-from rehearsal.engine.kind import Call, Json, Kind, Reference, Refusal, value_at
+from rehearsal.engine.kind import Call, Json, Reference, Refusal, ResourceKind, value_at
 from rehearsal.engine.values import blocks, digest, kept, last
 
 _LIMITS = tested("ContainerNodePool_totalSize, TestAccContainerNodePool_regionalAutoscaling")
@@ -117,7 +117,7 @@ def gpus_are_within_quota(call: Call) -> str | None:
     return f'{said} and is short "{asked - GPU_QUOTA}.0".' if wrong else None
 
 
-NODE_POOL = Kind(
+NODE_POOL = ResourceKind(
     type=gcp.NODE_POOL,
     identify=identify_node_pool,
     from_import=node_pool_from_import,

@@ -10,7 +10,7 @@ from rehearsal.clouds.kubernetes.connection import reaches
 from rehearsal.clouds.kubernetes.drift import DRIFTS, added, normalized
 from rehearsal.clouds.kubernetes.identity import conflict, object_id
 from rehearsal.clouds.kubernetes.rules import RULES, references
-from rehearsal.engine.kind import Call, Cloud, Json, Kind, unchanged
+from rehearsal.engine.kind import Call, Cloud, Json, ResourceKind, unchanged
 
 _CONTAINER = (
     "args command env image imagePullPolicy lifecycle livenessProbe ports readinessProbe resources securityContext "
@@ -63,13 +63,13 @@ _HOLDERS = (
 
 
 @cache
-def other(type_: str) -> Kind:
+def other(type_: str) -> ResourceKind:
     """Return the kind of any object, built-in or custom."""
     return linked([helm.KIND, *map(_kind, {type_, *_HOLDERS} - {identity.RELEASE})])[type_]
 
 
-def _kind(type_: str) -> Kind:
-    return Kind(
+def _kind(type_: str) -> ResourceKind:
+    return ResourceKind(
         type=type_,
         identify=partial(object_id, type_),
         compute=added,

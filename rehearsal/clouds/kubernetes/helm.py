@@ -11,7 +11,7 @@ from rehearsal.clouds.kubernetes.connection import OWNER, POOL_LABELS, here, ope
 from rehearsal.clouds.kubernetes.identity import api, conflict
 from rehearsal.clouds.kubernetes.pods import to
 from rehearsal.clouds.kubernetes.rules import KNOWN, PRESENT, chart_of
-from rehearsal.engine.kind import Call, Json, Kind, value_at
+from rehearsal.engine.kind import Call, Json, ResourceKind, value_at
 
 _GUIDE = "ray-project/kuberay: helm-chart/kuberay-operator/README.md, v1.6.2"
 
@@ -102,7 +102,7 @@ def _namespace(value: Any, inputs: Json, _config: Mapping[str, Any]) -> str | No
     return None if inputs.get("createNamespace") or value in PRESENT else str(value)
 
 
-KIND = Kind(
+KIND = ResourceKind(
     type=identity.RELEASE,
     identify=release_id,
     compute=installed,

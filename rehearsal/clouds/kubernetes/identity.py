@@ -53,7 +53,7 @@ _CLUSTER_SCOPED = frozenset(
 
 
 @dataclass(frozen=True)
-class Api:
+class ObjectApi:
     """API and kind of a type token. `group` is empty for the core API."""
 
     group: str
@@ -89,11 +89,11 @@ class Api:
         return self.kind not in _CLUSTER_SCOPED and (self.group, self.kind) != ("networking.gke.io", "Network")
 
 
-def api(type_: str) -> Api:
+def api(type_: str) -> ObjectApi:
     """Return the API and kind of a token such as "kubernetes:apps/v1:DaemonSet"."""
     _, address, kind = type_.split(":")
     group, _, version = address.rpartition("/")
-    return Api("" if group == "core" else group, version, kind)
+    return ObjectApi("" if group == "core" else group, version, kind)
 
 
 def name(inputs: Json) -> str:

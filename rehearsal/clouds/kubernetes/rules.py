@@ -18,7 +18,7 @@ import yaml
 from rehearsal.clouds.constraints import rule, rules_of
 from rehearsal.clouds.kubernetes import identity, pods, schemas
 from rehearsal.clouds.kubernetes.connection import EKS_CLUSTER, here, version
-from rehearsal.clouds.kubernetes.identity import Api, api, name, namespace
+from rehearsal.clouds.kubernetes.identity import ObjectApi, api, name, namespace
 from rehearsal.clouds.kubernetes.pods import to
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import Call, Json, Reference, value_at
@@ -276,7 +276,7 @@ _REFERENCES: Mapping[str, tuple[Reference, ...]] = {
 }
 
 
-def _served(call: Call, kind: Api) -> bool:
+def _served(call: Call, kind: ObjectApi) -> bool:
     id_, cluster = here(call)
     if schemas.unknown(kind):
         return False

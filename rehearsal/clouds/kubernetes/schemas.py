@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator
 
-from rehearsal.clouds.kubernetes.identity import Api, api
+from rehearsal.clouds.kubernetes.identity import ObjectApi, api
 from rehearsal.engine.kind import Failure, Json
 from rehearsal.engine.values import UNKNOWN
 from tools import go_build
@@ -89,13 +89,13 @@ def unchecked() -> str | None:
     return None
 
 
-def unknown(kind: Api) -> bool:
+def unknown(kind: ObjectApi) -> bool:
     """Return whether the modules have no such kind. False without the modules: then nothing is known of any kind."""
     return schema(kind) is None and unchecked() is None
 
 
 @cache
-def schema(kind: Api) -> Json | None:
+def schema(kind: ObjectApi) -> Json | None:
     """Return the schema of a kind; None if there is none, or without Go modules."""
     path = _folder() / f"{kind.group or 'core'}_{kind.version}_{kind.kind}.json"
     if path.exists():
@@ -121,7 +121,7 @@ def _folder() -> Path:
 
 
 @cache
-def _validator(kind: Api) -> Draft202012Validator | None:
+def _validator(kind: ObjectApi) -> Draft202012Validator | None:
     found = schema(kind)
     return None if found is None else Draft202012Validator(found)
 
@@ -165,7 +165,7 @@ def _defaulted(shape: Json, value: Any) -> Any:
 # Custom kinds: from their CRDs
 
 
-def _custom(kind: Api) -> Json | None:
+def _custom(kind: ObjectApi) -> Json | None:
     if kind.group in WRITTEN:
         path = WRITTEN[kind.group]
     elif kind.group in _CRDS:
@@ -214,7 +214,7 @@ def _root(shape: Json, definitions: Json) -> Json:
 # Built-in kinds: from Kubernetes' OpenAPI description
 
 
-def _built_in(kind: Api) -> Json | None:
+def _built_in(kind: ObjectApi) -> Json | None:
     definitions: Json = {}
     identity = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     published = _published(kind.group, kind.version)

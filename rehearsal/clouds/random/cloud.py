@@ -6,7 +6,7 @@ import secrets
 import string
 from collections.abc import Callable
 
-from rehearsal.engine.kind import Call, Cloud, Json, Kind
+from rehearsal.engine.kind import Call, Cloud, Json, ResourceKind
 from rehearsal.engine.values import digest
 
 _ARGUMENTS = frozenset({"length", "special", "lower", "upper", "number", "numeric", "keepers", "overrideSpecial"})
@@ -25,9 +25,9 @@ def _id(call: Call) -> Json:
     return {"hex": digest(f"clone {call.state.setting('clone', 1)}", 2 * int(call.inputs["byteLength"]))}
 
 
-def _kind(name: str, compute: Callable[[Call], Json], arguments: frozenset[str]) -> Kind:
+def _kind(name: str, compute: Callable[[Call], Json], arguments: frozenset[str]) -> ResourceKind:
     type_ = f"random:index/{name[0].lower()}{name[1:]}:{name}"
-    return Kind(
+    return ResourceKind(
         type=type_, identify=lambda _inputs, _config: "none", compute=compute, replace_on=arguments, remembered=False
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from rehearsal.cluster.controllers.snapshot import Context, Snapshot
 from rehearsal.engine.kind import Json
-from tools.kubernetes.api import Api, ApiError, Kind
+from tools.kubernetes.api import Api, ApiError, ObjectKind
 
 Name = tuple[str, str, str]
 """Kind, namespace ("" if cluster-scoped) and name of an object."""
@@ -23,9 +23,9 @@ _DEFINITION = "CustomResourceDefinition"
 _GIVEN = (("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"))
 
 
-def present(api: Api, kinds: Iterable[Kind] | None = None) -> dict[Name, tuple[Kind, Json]]:
+def present(api: Api, kinds: Iterable[ObjectKind] | None = None) -> dict[Name, tuple[ObjectKind, Json]]:
     """Return every object of an API server, or those of some kinds."""
-    found: dict[Name, tuple[Kind, Json]] = {}
+    found: dict[Name, tuple[ObjectKind, Json]] = {}
     for kind in _preferred(api.kinds()) if kinds is None else kinds:
         for body in _listed(api, kind):
             metadata = body["metadata"]
@@ -43,7 +43,7 @@ class Cleanup:
         self._context = context
         self._before = frozenset(present(context.api))
         self._cluster: str | None = None
-        self._kinds: set[Kind] | None = None
+        self._kinds: set[ObjectKind] | None = None
         self._gone: set[Name] = set()
         self._forced: set[str] = set()
 
@@ -75,7 +75,7 @@ class Cleanup:
             self._context.report("ClusterEmptied", cluster=self._cluster, objects=objects, forced=forced)
             self._cluster, self._kinds, self._gone, self._forced = None, None, set(), set()
 
-    def _remove(self, api: Api, kind: Kind, body: Json, name: Name) -> None:
+    def _remove(self, api: Api, kind: ObjectKind, body: Json, name: Name) -> None:
         metadata = body["metadata"]
         try:
             path = api.path(kind.api_version, kind.kind, metadata.get("namespace"), metadata["name"])
@@ -93,7 +93,7 @@ class Cleanup:
                 raise
 
 
-def _preferred(kinds: Iterable[Kind]) -> Iterator[Kind]:
+def _preferred(kinds: Iterable[ObjectKind]) -> Iterator[ObjectKind]:
     """Yield each kind once, in one of its served versions."""
     seen = set()
     for kind in kinds:
@@ -103,7 +103,7 @@ def _preferred(kinds: Iterable[Kind]) -> Iterator[Kind]:
             yield kind
 
 
-def _listed(api: Api, kind: Kind) -> list[Json]:
+def _listed(api: Api, kind: ObjectKind) -> list[Json]:
     try:
         return api.list(kind.api_version, kind.kind)
     except ApiError as problem:

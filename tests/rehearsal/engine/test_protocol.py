@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
-from rehearsal.engine.kind import COPY, Call, Cloud, Json, Kind, Refusal
+from rehearsal.engine.kind import COPY, Call, Cloud, Json, Refusal, ResourceKind
 from rehearsal.engine.values import UNKNOWN, from_wire, to_wire
 from tests.rehearsal.protocol import Client, served
 
@@ -39,7 +39,7 @@ def _computed(call: Call) -> Json:
 CLOUD = Cloud(
     package="random",
     kinds={
-        BOX: Kind(
+        BOX: ResourceKind(
             type=BOX,
             identify=lambda inputs, _config: str(inputs["name"]),
             compute=_computed,
@@ -50,11 +50,11 @@ CLOUD = Cloud(
             cascade=lambda call, type_, live: type_ == PARCEL and live.get("box") == call.id,
             awaited=True,
         ),
-        PARCEL: Kind(type=PARCEL, identify=lambda inputs, _config: str(inputs["name"])),
-        SPARE: Kind(
+        PARCEL: ResourceKind(type=PARCEL, identify=lambda inputs, _config: str(inputs["name"])),
+        SPARE: ResourceKind(
             type=SPARE, identify=lambda inputs, _config: f"s-{inputs['size']}-{inputs.get(COPY, 1)}", generated_ids=True
         ),
-        TOKEN: Kind(
+        TOKEN: ResourceKind(
             type=TOKEN,
             identify=lambda _inputs, _config: "none",
             compute=lambda call: {"result": call.live.get("result", "drawn")},

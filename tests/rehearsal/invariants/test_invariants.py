@@ -12,7 +12,7 @@ from infra.kubernetes.start_once import API_ACCESS
 from infra.settings import from_stack_file
 from rehearsal.engine.values import Path
 from rehearsal.engine.workspace import ROOT
-from rehearsal.graph import Graph, Node
+from rehearsal.graph import Graph, GraphNode
 from rehearsal.invariants import fabric, order, protection, queues, reach, scheduling
 from rehearsal.invariants.invariant import Invariant, Stack
 from rehearsal.invariants.placement import selection
@@ -270,12 +270,12 @@ def test_every_invariant_is_broken() -> None:
     assert BREAKS.keys() | EDGES == set(INVARIANTS)
 
 
-def with_node(stack: Stack, node: Node) -> Stack:
+def with_node(stack: Stack, node: GraphNode) -> Stack:
     """Return the stack with another version of a resource, which keeps its URN."""
     return replace(stack, graph=Graph({**stack.graph.nodes, node.urn: node}))
 
 
-def loose(stack: Stack, node: Node) -> Stack:
+def loose(stack: Stack, node: GraphNode) -> Stack:
     """Return the stack in which a resource waits for nothing."""
     return with_node(stack, replace(node, depends=frozenset(), data=frozenset()))
 

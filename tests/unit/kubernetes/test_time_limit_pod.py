@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from infra.kubernetes import time_limit_pod
-from infra.kubernetes.time_limit_pod import ENDED, SINCE, Api, check
+from infra.kubernetes.time_limit_pod import ENDED, SINCE, KubernetesApi, check
 
 HOURS = 24
 NOW = 1_800_000_000.0
@@ -32,7 +32,7 @@ def pod(hours: float | str | None, phase: str = "Running", **metadata: Any) -> d
     return {"metadata": metadata, "status": {"phase": phase, **({} if start is None else {"startTime": start})}}
 
 
-class Cluster(Api):
+class Cluster(KubernetesApi):
     """An API server with a workload, its pods and a queue's objects, which are also in pages."""
 
     def __init__(self, pods: list[dict[str, Any]], since: str | None = None, owned: dict[str, str] | None = None):
@@ -170,7 +170,7 @@ def test_api_server_that_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> None:
         raise urllib.error.HTTPError("https://api", 403, "Forbidden", {}, None)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(time_limit_pod, "Api", refuse)
+    monkeypatch.setattr(time_limit_pod, "KubernetesApi", refuse)
     options = ("--hours=1", "--workload=/workload", "--pods=/pods", "--patch=[]", "--account=/none")
     monkeypatch.setattr("sys.argv", ["time-limit", *options])
     with pytest.raises(SystemExit) as ended:

@@ -75,6 +75,10 @@ def test_simulated_cloud_imports_nothing_of_the_program(project: Path) -> None:
             "workloads/client/a.py:1: workloads.client imports workloads.gang, which imports workloads.client (",
         ),
         ({"infra/gke/ray.py": "", "tests/b.py": "import ray\n"}, "infra/gke/ray.py: ray is the name of a library"),
+        (
+            {"tools/b.py": "class A:\n    pass\n", "tools/c.py": "\nclass A:\n    pass\n"},
+            "tools/c.py:2: class A is also in tools/b.py: rename one of them",
+        ),
         ({"infra/gke/queue.py": ""}, "infra/gke/queue.py: queue is the name of a library: rename the module"),
     ],
 )

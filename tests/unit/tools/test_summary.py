@@ -14,7 +14,7 @@ from infra.catalog.pins import RAY
 from tests.workloads.nccl import results
 from tools.stack import print_summary
 from workloads.nccl.report import show
-from workloads.nccl.result import Iterations, Result, Row
+from workloads.nccl.result import BenchResult, Iterations, Row
 
 
 def row(op: str, variant: str | None, size: int, wrong: int | None = 0) -> Row:
@@ -23,10 +23,10 @@ def row(op: str, variant: str | None, size: int, wrong: int | None = 0) -> Row:
     return results.row(op, 1024, 1.0, 1, variant=variant).model_copy(update=figures)
 
 
-def result(rows: list[Row]) -> Result:
+def result(rows: list[Row]) -> BenchResult:
     spec = {"iterations": 20, "left_out": ["reduce uint8"]}
     bare = results.functional().model_copy(update={"rows": rows, "reason": "7 rows, every element right"})
-    return Result.model_validate(bare.model_dump(by_alias=True) | {"spec": spec})
+    return BenchResult.model_validate(bare.model_dump(by_alias=True) | {"spec": spec})
 
 
 def test_every_operation_is_shown_at_its_own_largest_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +71,7 @@ def test_the_benchmarks_table_fits_the_terminal(width: int, mixed: bool) -> None
     assert ("per NIC" in said, "45.68" in said, "bf16" in said) == (mixed, mixed, mixed)
 
 
-def shown(found: Result, width: int) -> str:
+def shown(found: BenchResult, width: int) -> str:
     out = io.StringIO()
     show(found, Console(file=out, width=width))
     return out.getvalue()

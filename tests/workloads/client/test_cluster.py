@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.workloads.conftest import Cluster, wait_until_free, write_outputs
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.run import attend
 from workloads.client.submit import submit
 from workloads.exits import Exit
 from workloads.nccl.kinds import COLLECTIVES
 from workloads.nccl.point_patterns import Variant, flows, variants
-from workloads.nccl.result import Result, World
+from workloads.nccl.result import BenchResult, World
 from workloads.nccl.units import BUSBW_FACTORS, REDUCTIONS
 from workloads.results.events import new_id
 from workloads.terminal.progress import View
@@ -25,7 +25,7 @@ RANKS = 4
 
 
 @pytest.fixture(scope="module")
-def bench(cluster: Cluster) -> Result:
+def bench(cluster: Cluster) -> BenchResult:
     """The default benchmark, as a user runs it first, and asking for NCCL's logs."""
     done = cluster.rdma_ray("bench", "nccl", "--json", "bench.json", "-n", "5", "-w", "1", "--logs", "logs")
     assert done.returncode == 0, done.stderr
@@ -33,10 +33,10 @@ def bench(cluster: Cluster) -> Result:
     assert "no NCCL log arrived for logs" in done.stdout + done.stderr
     assert "60 rows, every element right" in done.stdout
     assert "all ranks on one host: a functional proof, not a fabric measurement" in done.stdout
-    return Result.model_validate_json((cluster.folder / "bench.json").read_text())
+    return BenchResult.model_validate_json((cluster.folder / "bench.json").read_text())
 
 
-def test_bench_measures_every_operation_and_finds_no_wrong_element(bench: Result) -> None:
+def test_bench_measures_every_operation_and_finds_no_wrong_element(bench: BenchResult) -> None:
     measured = [(row.op, row.variant) for row in bench.rows]
     pairs = [("p2p", f"pairs {direction}") for direction in ("up", "down", "duplex")]
     assert list(dict.fromkeys(measured)) == [(op, None) for op in COLLECTIVES] + pairs
@@ -52,7 +52,7 @@ def test_bench_measures_every_operation_and_finds_no_wrong_element(bench: Result
         assert max(rank.time_us for rank in row.ranks) == row.time_us.max
 
 
-def test_bench_reports_its_ranks_and_what_it_proves(bench: Result) -> None:
+def test_bench_reports_its_ranks_and_what_it_proves(bench: BenchResult) -> None:
     assert bench.schema_ == "rdma-ray/nccl/3"
     assert bench.proves == "function"
     assert bench.world == World(nodes=2, per_node=2, ranks=RANKS, machines=1)
@@ -64,7 +64,7 @@ def test_bench_reports_its_ranks_and_what_it_proves(bench: Result) -> None:
     no_logs(bench, RANKS)
 
 
-def no_logs(result: Result, ranks: int) -> None:
+def no_logs(result: BenchResult, ranks: int) -> None:
     """Assert that every rank answered, and that the result names what gloo cannot show."""
     assert result.evidence is not None
     assert [rank.log for rank in result.evidence.ranks] == [None] * ranks
@@ -72,7 +72,7 @@ def no_logs(result: Result, ranks: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def full(cluster: Cluster) -> tuple[Result, str]:
+def full(cluster: Cluster) -> tuple[BenchResult, str]:
     """Every operation and pattern, with other options than the default's: the result, and what the user reads."""
     done = cluster.rdma_ray(
         *("bench", "nccl", "--preset", "full", "--pattern", "all", "-b", "4K", "-e", "4K", "-n", "2", "-w", "0"),
@@ -80,10 +80,10 @@ def full(cluster: Cluster) -> tuple[Result, str]:
         *("--env", "GLOO_SOCKET_IFNAME=lo", "--env", "NCCL_DEBUG=WARN"),
     )
     assert done.returncode == 0, done.stderr
-    return Result.model_validate_json((cluster.folder / "all.json").read_text()), done.stdout
+    return BenchResult.model_validate_json((cluster.folder / "all.json").read_text()), done.stdout
 
 
-def test_options_reach_the_ranks_and_unchecked_data_is_not_right(full: tuple[Result, str]) -> None:
+def test_options_reach_the_ranks_and_unchecked_data_is_not_right(full: tuple[BenchResult, str]) -> None:
     result, said = full
     assert (result.environment or {})["NCCL_DEBUG"] == "WARN"
     assert len(result.rows) == len(BUSBW_FACTORS) - len(REDUCTIONS) - 1 + len(variants(2, 2))
@@ -93,7 +93,7 @@ def test_options_reach_the_ranks_and_unchecked_data_is_not_right(full: tuple[Res
     assert "all_reduce uint8, reduce_scatter uint8, reduce uint8" in said
 
 
-def test_every_pattern_is_measured_in_each_direction(full: tuple[Result, str]) -> None:
+def test_every_pattern_is_measured_in_each_direction(full: tuple[BenchResult, str]) -> None:
     result, said = full
     assert not [name for name in ("Gbit/s", "pairs up", "rail 1 duplex", "incast down") if name not in said]
     rows = [row for row in result.rows if row.op == "p2p"]
@@ -133,7 +133,7 @@ def test_wrong_data_exits_3(cluster: Cluster) -> None:
         *("--per-node", "1", "--inject-fault", "corrupt:1"),
     )
     assert done.returncode == Exit.WRONG_DATA, done.stderr
-    result = Result.model_validate_json(done.stdout)  # stdout is the JSON alone
+    result = BenchResult.model_validate_json(done.stdout)  # stdout is the JSON alone
     [row] = result.rows
     # before, in what the timed runs left, and after
     assert [rank.wrong for rank in row.ranks] == [0, 3]
@@ -151,7 +151,7 @@ def test_a_hang_exits_4_in_time_and_names_the_rank(cluster: Cluster) -> None:
     behind = [line for line in done.stdout.splitlines() if "before its first call" in line]
     assert len(behind) == 1
     assert behind[0].strip().startswith("rank 1")
-    result = Result.model_validate_json((cluster.folder / "hang.json").read_text())
+    result = BenchResult.model_validate_json((cluster.folder / "hang.json").read_text())
     assert result.rows == []
     no_logs(result, 2)  # the hung rank answers on its second thread
     wait_until_free(cluster)
@@ -201,7 +201,7 @@ def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
 
 def test_the_drivers_exit_code_is_the_jobs(cluster: Cluster) -> None:
     job_id = new_id("test")
-    api = Api.of(cluster.outputs)
+    api = JobsApi.of(cluster.outputs)
     submit(api, job_id, "echo here && exit 3")
     ended = attend(api, job_id, View(), stop_on_interrupt=True)
     assert (ended.code, ended.job.status) == (3, "FAILED")
@@ -222,9 +222,9 @@ def test_detached_jobs_are_listed_followed_and_stopped(cluster: Cluster) -> None
     assert [(node["role"], node["cpus"]) for node in found["nodes"]] == [("head", 0), ("worker", 2), ("worker", 2)]
 
 
-def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: Result) -> None:
+def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: BenchResult) -> None:
     assert bench
-    api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
+    api = JobsApi(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
     for job in api.jobs():
         assert cluster.token not in api.logs(job.id)
         assert cluster.token not in str(api.call(f"/api/jobs/{job.id}"))

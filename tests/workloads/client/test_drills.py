@@ -21,7 +21,7 @@ import pytest
 
 from tests.workloads.client.faulty_proxy import Fault, Proxy
 from tests.workloads.conftest import Cluster
-from workloads.client.api import Api, exit_code
+from workloads.client.api import JobsApi, exit_code
 from workloads.client.follow import follow
 from workloads.client.submit import submit
 from workloads.results.events import new_id
@@ -31,8 +31,8 @@ COUNT = f"import sys, time\nfor n in range({LINES}): print('line', n, flush=True
 DROPS, STOPPED_S = 10, 30
 
 
-def through(cluster: Cluster, proxy: Proxy) -> Api:
-    return replace(Api.of(cluster.outputs), address=proxy.address)
+def through(cluster: Cluster, proxy: Proxy) -> JobsApi:
+    return replace(JobsApi.of(cluster.outputs), address=proxy.address)
 
 
 def numbers(lines: list[str]) -> list[int]:
@@ -89,7 +89,7 @@ def test_followers_of_a_job_get_every_line_once_whatever_fails(cluster: Cluster,
     seen["stopped"] = (tmp_path / "stopped").read_text().splitlines()
     for name, lines in seen.items():
         assert numbers(lines) == list(range(LINES)), name
-    assert [job.id for job in Api.of(cluster.outputs).jobs()].count(job_id) == 1
+    assert [job.id for job in JobsApi.of(cluster.outputs).jobs()].count(job_id) == 1
 
 
 PATHS = (

@@ -17,13 +17,13 @@ from tests.workloads.conftest import ROOT, Cluster
 from tests.workloads.stack_outputs import LOCAL
 from workloads.cli import main
 from workloads.client import run
-from workloads.client.api import Api, Job
+from workloads.client.api import Job, JobsApi
 from workloads.client.entry_point import run_driver
 from workloads.client.stack import read_outputs
 from workloads.exits import Exit
 from workloads.gang.masked import JOB_CONFIG
 from workloads.nccl.options import BenchOptions
-from workloads.nccl.result import Result
+from workloads.nccl.result import BenchResult
 from workloads.options import StackOptions
 from workloads.results.events import new_id
 from workloads.run import driver as launcher
@@ -247,21 +247,21 @@ def test_driver_gets_its_variables_and_its_exit_code_counts(
 
 def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
     """On real Ray: the job's own driver measures on all nodes, and the job's exit code is that of the verdict."""
-    api = Api.of(cluster.outputs)
+    api = JobsApi.of(cluster.outputs)
     file = cluster.folder / "inside.json"
     command = f"{sys.executable} -m workloads.cli bench nccl --op all_reduce -b 4K -e 4K -n 2 --json {file}"
     job_id = new_id("inside")
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, "PYTHONPATH": str(ROOT)})
     ended = run.attend(api, job_id, View(), stop_on_interrupt=False)
     assert (ended.code, ended.job.status) == (1, "SUCCEEDED"), "no event of the inner driver is in the job's log"
-    result = Result.read(file)
+    result = BenchResult.read(file)
     assert (result.exit_code, result.world and result.world.ranks) == (0, 4)
     assert result.verdict is not None
 
 
 def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
     """On real Ray: the ranks of both nodes start in the folder, with the secret of the entry point, and save."""
-    api, folder = Api.of(cluster.outputs), ROOT / "tests" / "workloads" / "gang" / "scripts"
+    api, folder = JobsApi.of(cluster.outputs), ROOT / "tests" / "workloads" / "gang" / "scripts"
     code = "import os; t = os.environ['HF_TOKEN']; print(t[::-1], t, flush=True); exec(open('user.py').read())"
     request = shlex.join(["--nodes", "2", "--secret", "HF_TOKEN", "--all", "--working-dir", str(folder), "--json", "-"])
     command = f"{sys.executable} -m workloads.cli run {request} -- python -c {shlex.quote(code)} sleep"

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from workloads.client.api import Api, Job, UnknownError, UnreachableError, exit_code
+from workloads.client.api import Job, JobsApi, UnknownError, UnreachableError, exit_code
 from workloads.client.follow import follow
 from workloads.client.run import Ended, attend
 from workloads.exits import Exit, WorkloadError
@@ -25,7 +25,7 @@ def job(status: str, code: int | None = None) -> Job:
     return Job("j", status, "", 1.0, None, code, {})
 
 
-class Source(Api):
+class Source(JobsApi):
     """A job with this log that succeeds once every step of the script was answered.
 
     A number is the length of the log so far, in bytes; "drop" and "cut" break the connection before and after the

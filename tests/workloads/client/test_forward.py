@@ -22,7 +22,7 @@ from tests.workloads.client.fake_kubectl import Fake
 from tests.workloads.conftest import ROOT
 from tests.workloads.stack_outputs import GKE
 from workloads.cli import main
-from workloads.client.api import Api, UnreachableError
+from workloads.client.api import JobsApi, UnreachableError
 from workloads.client.commands_connect import PAUSE_S
 from workloads.client.connection import Connection
 from workloads.client.forward import Forward
@@ -253,7 +253,7 @@ class Ended(Forward):
 
 def test_the_token_goes_to_no_process_that_took_the_port(kubectl: Fake) -> None:
     with Listener() as other, connection(kubectl) as stack:
-        api = Api.of(stack.outputs, Ended(other.address))
+        api = JobsApi.of(stack.outputs, Ended(other.address))
         with pytest.raises(UnreachableError, match="kubectl port-forward has ended"):
             api.once("/api/version")
         assert other.requests == []

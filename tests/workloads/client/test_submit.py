@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from workloads.client.api import Api, UnknownError, UnreachableError
+from workloads.client.api import JobsApi, UnknownError, UnreachableError
 from workloads.client.submit import LARGEST_UPLOAD, submit, upload
 from workloads.exits import WorkloadError
 
@@ -16,7 +16,7 @@ LOST = UnreachableError("reset")
 BAD = UnreachableError("answered 500: RuntimeError: Request failed with status code 400: TypeError: pip", 500)
 
 
-class Head(Api):
+class Head(JobsApi):
     """Head that answers submissions by a script: an error, after it accepted the job if `accepts`, or None."""
 
     def __init__(self, *script: UnreachableError | None, accepts: bool, command: str = "") -> None:

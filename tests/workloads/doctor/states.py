@@ -22,7 +22,7 @@ from tests.kubernetes.stack_objects import registered, stacks
 from tests.workloads.doctor import recorded_nodes
 from tests.workloads.stack_outputs import LOCAL
 from workloads.doctor.machines import EFA, GPU, NETWORKS
-from workloads.doctor.probe import LIBRARIES, Gpu, Probe
+from workloads.doctor.probe import LIBRARIES, NodeFacts, ProbedGpu
 from workloads.doctor.state import EVERYWHERE, OWN, SYSTEM, State
 from workloads.hardware.nic import Nic
 
@@ -124,11 +124,11 @@ def ray(ips: tuple[str, ...], worker: Json, *names: str, version: str = RAY) -> 
     }
 
 
-def probe(number: int, ip: str, machine: Machine | None = None) -> Probe:
+def probe(number: int, ip: str, machine: Machine | None = None) -> NodeFacts:
     """Return the probe of a node; number 0 is the head."""
     on_fabric = machine is not None and number > 0
     shown = machine if on_fabric else None
-    return Probe(
+    return NodeFacts(
         node_id=f"{number:056x}",
         ip=ip,
         host=f"host-{number}",
@@ -157,10 +157,10 @@ def nic(index: int, machine: Machine) -> Nic:
     return Nic.model_validate({"name": f"mlx5_{index}", "pci": None, "numa_node": 0, **shown})
 
 
-def gpu(number: int, index: int) -> Gpu:
+def gpu(number: int, index: int) -> ProbedGpu:
     """Return an idle GPU."""
     limits = {"sm_mhz": 345, "sm_max_mhz": 1980, "power_limit_w": 700.0, "reasons": ["GpuIdle"]}
-    return Gpu.model_validate(
+    return ProbedGpu.model_validate(
         {"uuid": f"GPU-{number}-{index}", "ecc_uncorrected": 0, "remapped": [0, 0, 0, 0], **limits}
     )
 

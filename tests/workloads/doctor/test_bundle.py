@@ -21,12 +21,12 @@ from infra.outputs import Outputs
 from tests.hostile import bounded_memory
 from tests.workloads.doctor import states
 from tests.workloads.stack_outputs import GKE
-from workloads.client.api import Api, Job
+from workloads.client.api import Job, JobsApi
 from workloads.doctor import commands
 from workloads.doctor.bundle import SIZE, Bundle, bundle_of
 from workloads.doctor.diagnosis import diagnose
 from workloads.doctor.kept import STATE_BYTES
-from workloads.doctor.state import RAY_PATHS, Collector, dumped
+from workloads.doctor.state import RAY_PATHS, StateReader, dumped
 from workloads.evidence.raw_log import pack
 from workloads.exits import WorkloadError
 from workloads.options import ResultOptions, StackOptions
@@ -83,7 +83,7 @@ POD: dict[str, Any] = {
 }
 
 
-class FakeApi(Api):
+class FakeApi(JobsApi):
     """Ray's answers, with secrets in them."""
 
     def call(self, path: str, *_: object, **__: object) -> Any:
@@ -208,7 +208,7 @@ def test_no_secret_is_in_the_diagnosis(tmp_path: Path, capfd: pytest.CaptureFixt
 
 def test_a_log_that_begins_within_a_key_loses_it() -> None:
     stack = FakeConnection()
-    collector = Collector(stack)  # type: ignore[arg-type]
+    collector = StateReader(stack)  # type: ignore[arg-type]
     state = collector.collect()
     found = bundle_of(stack, collector, state, diagnose(state), None)  # type: ignore[arg-type]
     assert found.files["pods/w.log"].startswith(b"***\nstep 1\n")
@@ -260,7 +260,7 @@ def hostile(ids: Sequence[str], log: str) -> FakeConnection:
 
 def inspected(stack: FakeConnection, file: Path) -> Bundle:
     """The bundle of a stack, which is in `file`, too."""
-    collector = Collector(stack)  # type: ignore[arg-type]
+    collector = StateReader(stack)  # type: ignore[arg-type]
     state = collector.collect()
     found = bundle_of(stack, collector, state, diagnose(state), None)  # type: ignore[arg-type]
     file.write_bytes(found.packed("folder", state.time))
@@ -353,7 +353,7 @@ def test_state_of_a_hostile_cluster_is_bounded_and_says_what_it_lacks() -> None:
     stack = FakeConnection()
     stack.api = Many("http://127.0.0.1:1", SecretStr(SECRETS["ray"]), "a3u")
     began = time.monotonic()
-    collector = Collector(stack)  # type: ignore[arg-type]
+    collector = StateReader(stack)  # type: ignore[arg-type]
     state = collector.collect()
     found = diagnose(state)
     assert time.monotonic() - began < 60

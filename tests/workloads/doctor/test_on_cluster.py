@@ -9,7 +9,7 @@ import tarfile
 import time
 
 from tests.workloads.conftest import Cluster
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.submit import submit
 from workloads.results.events import new_id
 
@@ -22,9 +22,11 @@ def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None
     found = json.loads((cluster.folder / "doctor.json").read_text())
     assert {"ray", "token", "ray-nodes", "requests", "image", "packages", "clock-skew"} <= {*found["passed"]}
     assert found["skipped"] == {}
-    assert {each.status for each in Api.of(cluster.outputs).jobs() if each.id.startswith("doctor-")} == {"SUCCEEDED"}
+    assert {each.status for each in JobsApi.of(cluster.outputs).jobs() if each.id.startswith("doctor-")} == {
+        "SUCCEEDED"
+    }
 
-    api, job = Api.of(cluster.outputs), new_id("mine")
+    api, job = JobsApi.of(cluster.outputs), new_id("mine")
     submit(api, job, shlex.join([sys.executable, "-c", WAITING]))
     try:
         deadline = time.monotonic() + 60

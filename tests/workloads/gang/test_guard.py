@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.gang import guard
-from workloads.gang.guard import LONGEST, PROGRESS_S, Lines
-from workloads.gang.plan import Share, guard_plan
+from workloads.gang.guard import LONGEST, PROGRESS_S, LineSplitter
+from workloads.gang.plan import NodeShare, guard_plan
 
 IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 SAVES = """
@@ -32,7 +32,7 @@ time.sleep(600)
 
 
 def lines(*pieces: bytes, now: float = 0.0) -> list[str]:
-    splitter = Lines()
+    splitter = LineSplitter()
     return [line for piece in pieces for line in splitter.feed(piece, now)] + list(splitter.end())
 
 
@@ -50,7 +50,7 @@ def test_line_ends_of_windows_may_arrive_in_two_pieces() -> None:
 
 
 def test_progress_bar_is_shown_every_few_seconds_and_at_its_end() -> None:
-    splitter = Lines()
+    splitter = LineSplitter()
     shown = [
         line
         for second in range(30)
@@ -238,7 +238,7 @@ def test_ranks_of_torchrun_have_lines_and_exit_codes_of_their_own(started: list[
         "print('the end of', sys.argv[1], end='')\n"
         "sys.exit(7 * int(os.environ['RANK']))\n"
     )
-    share = Share(
+    share = NodeShare(
         mode="torchrun",
         command=("torchrun", str(script), "a b"),
         environment={},

@@ -15,13 +15,13 @@ import pytest
 from workloads.gang import plan
 from workloads.gang.agent import Agent
 from workloads.gang.options import RunOptions
-from workloads.gang.plan import Share, guard_plan, torchrun_options
-from workloads.gang.ranks import TAIL, Failure, failure_text
+from workloads.gang.plan import NodeShare, guard_plan, torchrun_options
+from workloads.gang.ranks import TAIL, RankFailure, failure_text
 from workloads.run.result import ends
 from workloads.run.session import PORT_TRIES, Session
 
 LOG = Path(__file__).parents[1] / "nccl" / "logs" / "gib-two-nodes.log"
-SHARE = Share(
+SHARE = NodeShare(
     mode="ranks",
     command=("python", "train.py"),
     environment={"LR": "0.1"},
@@ -37,8 +37,8 @@ SHARE = Share(
 )
 
 
-def share(**changes: Any) -> Share:
-    return Share(**{**vars(SHARE), **changes})
+def share(**changes: Any) -> NodeShare:
+    return NodeShare(**{**vars(SHARE), **changes})
 
 
 def test_each_rank_knows_its_place() -> None:
@@ -120,8 +120,8 @@ def test_own_setting_of_nccls_log_stays() -> None:
     assert all("NCCL_DEBUG_FILE" not in one and "NCCL_DEBUG" not in one for one in Agent()._collect(asked, {}))
 
 
-def failure(rank: int | None, time: float, text: str, **more: Any) -> Failure:
-    return Failure(rank, "a", time, 1, text, **more)
+def failure(rank: int | None, time: float, text: str, **more: Any) -> RankFailure:
+    return RankFailure(rank, "a", time, 1, text, **more)
 
 
 def test_the_cause_is_neither_a_rank_that_blames_another_nor_torchrun() -> None:
@@ -147,7 +147,7 @@ class Ended:
     stopped: bool = False
 
 
-def attempts(session: Session, *failures: Failure | None) -> tuple[Failure | None, int]:
+def attempts(session: Session, *failures: RankFailure | None) -> tuple[RankFailure | None, int]:
     remaining = list(failures)
     session.gang = Ended()  # type: ignore[assignment]  # what it uses of a gang
     session._attempt = lambda: remaining.pop(0)  # type: ignore[method-assign]

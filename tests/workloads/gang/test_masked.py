@@ -17,7 +17,7 @@ import pytest
 
 from workloads.gang.masked import JOB_CONFIG
 from workloads.gang.options import RunOptions
-from workloads.gang.ranks import Gang
+from workloads.gang.ranks import RankGang
 from workloads.run.driver import NOT_FOUND
 from workloads.secrecy import REDACTED, Masker
 
@@ -86,7 +86,7 @@ def test_a_rank_s_lines_and_its_failure_show_no_secret(capsys: pytest.CaptureFix
     class Reserved:
         spots = ("vm (127.0.0.2)",)
 
-    gang = Gang.__new__(Gang)
+    gang = RankGang.__new__(RankGang)
     gang.reserved, gang.codes, gang.failures, gang.ending = Reserved(), {}, [], False  # type: ignore[assignment]
     gang.masker, gang.rests = Masker([SECRET]), [b""]
     gang.tails = {(0, 3): deque()}  # type: ignore[assignment]

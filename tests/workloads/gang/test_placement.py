@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.gang.placement import GangRequest, Group, Node, Scheduling, autoscaling, never, spots_of, waiting
+from workloads.gang.placement import GangRequest, LiveNode, NodeGroup, Scheduling, autoscaling, never, spots_of, waiting
 
 TWO = GangRequest(2, "GPU", 8)
-HEAD = Node("10.0.0.1", 0, 0)
-FREE = Node("10.0.0.2", 8, 8)
-HELD = Node("10.0.0.3", 8, 2)
+HEAD = LiveNode("10.0.0.1", 0, 0)
+FREE = LiveNode("10.0.0.2", 8, 8)
+HELD = LiveNode("10.0.0.3", 8, 2)
 
 
-def state(*nodes: Node, groups: list[Group] | None = None, **more: Any) -> Scheduling:
+def state(*nodes: LiveNode, groups: list[NodeGroup] | None = None, **more: Any) -> Scheduling:
     bare = Scheduling(list(nodes), groups, starting=[], failed=[], refused=False)
     return replace(bare, **more)
 
@@ -36,11 +36,11 @@ def test_nodes_held_by_others_may_become_free() -> None:
 
 def test_an_elastic_cluster_may_grow() -> None:
     assert never(TWO, state(HEAD), elastic=True) is None  # its autoscaler's groups are unknown
-    assert never(TWO, state(HEAD, groups=[Group("gpu", 8, None)]), elastic=True) is None
+    assert never(TWO, state(HEAD, groups=[NodeGroup("gpu", 8, None)]), elastic=True) is None
 
 
-@given(st.integers(1, 20), st.lists(st.builds(Group, st.just("g"), st.sampled_from([0, 4, 8]), st.integers(0, 9))))
-def test_it_never_fits_only_with_too_few_possible_nodes(nodes: int, groups: list[Group]) -> None:
+@given(st.integers(1, 20), st.lists(st.builds(NodeGroup, st.just("g"), st.sampled_from([0, 4, 8]), st.integers(0, 9))))
+def test_it_never_fits_only_with_too_few_possible_nodes(nodes: int, groups: list[NodeGroup]) -> None:
     possible = sum(group.most or 0 for group in groups if group.amount >= 8)
     said = never(GangRequest(nodes, "GPU", 8), state(HEAD, groups=groups), elastic=True)
     assert (said is None) == (possible >= nodes)
@@ -64,7 +64,7 @@ def test_workers_anywhere_need_slots_and_no_nodes() -> None:
     assert said is not None
     assert "the run needs 9 workers with 1 free GPU each" in said
     assert "--workers" in said
-    grown = never(GangRequest(17, "GPU", 1, spread=False), state(groups=[Group("gpu", 8, 2)]), elastic=True)
+    grown = never(GangRequest(17, "GPU", 1, spread=False), state(groups=[NodeGroup("gpu", 8, 2)]), elastic=True)
     assert "at most 16 such workers" in str(grown)
     assert waiting(eight, state(HELD)).startswith("2 of 8 workers with 1 free GPU each ready; held by others: 10.0.0.3")
 
@@ -99,7 +99,7 @@ def test_rays_messages_are_parsed() -> None:
     config.node_group_configs.add(name="gpu", max_count=4, resources={"GPU": 8})
     config.node_group_configs.add(name="any", max_count=-1, resources={"CPU": 8})
     seen = autoscaling(reply, config, [FREE], "GPU", "abc")
-    assert seen.groups == [Group("gpu", 8, 4), Group("any", 0, None)]
+    assert seen.groups == [NodeGroup("gpu", 8, 4), NodeGroup("any", 0, None)]
     assert seen.starting == ["2 of gpu", "gpu 10.0.0.9"]
     assert seen.failed == ["gpu: stockout"]
     assert seen.refused

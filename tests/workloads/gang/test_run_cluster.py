@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.workloads.conftest import Cluster, wait_until_free
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.follow import follow
 from workloads.exits import Exit
 from workloads.gang.layout import Layout
@@ -29,7 +29,7 @@ GANG = ("--nodes", "2", "--per-node", "2", "--wait", "60")
 class Job:
     """A job of the user's code: what its log says, and how it ended."""
 
-    api: Api
+    api: JobsApi
     id: str
     lines: list[str] = field(default_factory=list)
     code: int | None = None
@@ -56,7 +56,7 @@ def start(cluster: Cluster, *arguments: str) -> Job:
     """Start a run of the user's folder, and leave it."""
     done = cluster.rdma_ray("run", "--detach", "--working-dir", str(SCRIPTS), *arguments)
     assert done.returncode == 0, done.stderr
-    return Job(Api.of(cluster.outputs), done.stdout.strip())
+    return Job(JobsApi.of(cluster.outputs), done.stdout.strip())
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def test_first_failure_ends_all_and_its_traceback_comes_last(cluster: Cluster, t
     assert "ValueError: the loss is nan" in done.stderr.splitlines()[-10:]
     result = json.loads((cluster.folder / "failed.json").read_text())
     assert (result["restarts"], result["exit_codes"], result["exit_code"]) == (1, [0, 0, 0, 7], 7)
-    job = Job(Api.of(cluster.outputs), result["job"]).follow()
+    job = Job(JobsApi.of(cluster.outputs), result["job"]).follow()
     for rank in (0, 1, 2):
         assert job.of(rank) == [
             text

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.workloads.conftest import ROOT, Cluster
-from workloads.client.api import Api, Job
+from workloads.client.api import Job, JobsApi
 from workloads.secrecy import REDACTED
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -38,7 +38,7 @@ class Observed:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
-        self.api = Api.of(cluster.outputs)
+        self.api = JobsApi.of(cluster.outputs)
         self.secret = f"pl4nted{secrets.token_hex(12)}"
         watch = ("--detach", "--working-dir", str(SCRIPTS), "--", "python", "observer.py")
         done = cluster.rdma_ray("run", *watch, self.secret[::-1], str(folder))

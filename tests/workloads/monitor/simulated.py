@@ -13,11 +13,11 @@ from workloads.monitor.snapshot import (
     ActorClass,
     Amount,
     Demand,
-    Gpu,
-    Group,
+    GpuState,
     JobRow,
-    Nic,
-    Node,
+    NicState,
+    NodeState,
+    PlacementGroupState,
     Reading,
     Snapshot,
 )
@@ -68,7 +68,9 @@ class Fleet:
             time=START + 2 * step,
             interval_s=2,
             nodes=[
-                Node(id="head", address="10.0.0.2", role="head", state="running", cpus=NONE, gpus=NONE, reading=head),
+                NodeState(
+                    id="head", address="10.0.0.2", role="head", state="running", cpus=NONE, gpus=NONE, reading=head
+                ),
                 *(self._worker(number, chance) for number in range(1, self.nodes)),
             ],
             jobs=[*running, ended],
@@ -77,7 +79,7 @@ class Fleet:
                 ActorClass(name="Rank", states={"ALIVE": 8 * workers}),
             ],
             groups=[
-                Group(
+                PlacementGroupState(
                     id="ab" * 14, strategy="STRICT_SPREAD", state="CREATED", bundles=f"{workers} × {{8 GPU, 208 CPU}}"
                 )
             ],
@@ -91,7 +93,7 @@ class Fleet:
             starting=[four],
         )
 
-    def _worker(self, number: int, chance: random.Random) -> Node:
+    def _worker(self, number: int, chance: random.Random) -> NodeState:
         state, changes = "running", dict[str, Any]()
         if number in self.dead:
             state = "dead"
@@ -111,7 +113,7 @@ class Fleet:
                 nics=[self._nic(number, index, chance) for index in range(8)],
             )
         busy = state == "running"
-        return Node(
+        return NodeState(
             id=f"worker{number}",
             address=f"10.128.{number // 250}.{number % 250 + 3}",
             role="worker",
@@ -122,9 +124,9 @@ class Fleet:
             **changes,
         )
 
-    def _gpu(self, number: int, index: int, chance: random.Random) -> Gpu:
+    def _gpu(self, number: int, index: int, chance: random.Random) -> GpuState:
         hot = (number, index) == (3, 5)
-        return Gpu(
+        return GpuState(
             index=index,
             name="NVIDIA H200",
             utilization=chance.randint(91, 100),
@@ -139,9 +141,9 @@ class Fleet:
             xids=[79] if (number, index) == (2, 1) else [],
         )
 
-    def _nic(self, number: int, index: int, chance: random.Random) -> Nic:
+    def _nic(self, number: int, index: int, chance: random.Random) -> NicState:
         down = (number, index) == (3, 6)
-        return Nic(
+        return NicState(
             name=f"mlx5_{index}",
             gbps=400,
             state="DOWN" if down else "ACTIVE",

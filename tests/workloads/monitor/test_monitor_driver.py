@@ -16,7 +16,7 @@ from ray.core.generated.autoscaler_pb2 import (  # type: ignore[attr-defined]  #
 from tests.workloads.monitor.simulated import Fleet
 from workloads.monitor.driver import DEAD_S, RETRY_S, DeadNodes, Leased, Paced, Probes, publish, wanted, with_reading
 from workloads.monitor.ray_state import HEAD, demands_of, in_use, nodes_of
-from workloads.monitor.snapshot import LEASE_S, NOT_PROBED, PROBE_STARTS, Lease, Node, Reading, Snapshot, decode
+from workloads.monitor.snapshot import LEASE_S, NOT_PROBED, PROBE_STARTS, Lease, NodeState, Reading, Snapshot, decode
 
 READING = Reading(seconds=2)
 
@@ -214,4 +214,4 @@ def test_published_file_is_whole_and_its_only_copy(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
     found: Snapshot = decode(json.loads(file.read_text()))
     assert found == Fleet(3).snapshot(1)
-    assert isinstance(found.nodes[0], Node)
+    assert isinstance(found.nodes[0], NodeState)

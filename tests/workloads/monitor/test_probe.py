@@ -11,7 +11,7 @@ import pytest
 from tests.workloads.nccl.test_evidence_counters import EFA, MLX5, written_nic
 from tests.workloads.nccl.test_evidence_gpu import Nvml
 from workloads.monitor.probe import Probe, line_rate
-from workloads.monitor.snapshot import Gpu, Nic
+from workloads.monitor.snapshot import GpuState, NicState
 
 
 class Node:
@@ -21,7 +21,7 @@ class Node:
         self.now = 100.0
         self.probe = Probe(gbps, root, lambda: nvml, clock=lambda: self.now)
 
-    def nics(self, seconds: float = 0) -> list[Nic]:
+    def nics(self, seconds: float = 0) -> list[NicState]:
         self.now += seconds
         return self.probe.read().nics
 
@@ -31,7 +31,7 @@ def test_rates_are_differences_over_the_time_between_two_readings(tmp_path: Path
     (port / "state").write_text("4: ACTIVE\n")
     (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
     node = Node(tmp_path)
-    assert node.nics() == [Nic(name="mlx5_0", state="ACTIVE", gbps=400)]
+    assert node.nics() == [NicState(name="mlx5_0", state="ACTIVE", gbps=400)]
     # Units of four bytes: 25e9 of them in two seconds are 400 Gbit/s.
     written_nic(
         tmp_path, "mlx5_0", {"counters/port_xmit_data": 1_000 + 25_000_000_000, "counters/port_rcv_data": 2_000}
@@ -137,4 +137,4 @@ def test_without_a_driver_the_reading_says_why(tmp_path: Path) -> None:
 
 
 def test_xid_of_an_application_is_no_alert() -> None:
-    assert Gpu(index=0, xids=[13, 79], limited_by=["SwPowerCap"], ecc_uncorrected=2).alerts == ["Xid 79", "ECC 2"]
+    assert GpuState(index=0, xids=[13, 79], limited_by=["SwPowerCap"], ecc_uncorrected=2).alerts == ["Xid 79", "ECC 2"]

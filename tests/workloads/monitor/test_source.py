@@ -13,14 +13,14 @@ from pydantic import SecretStr
 from infra.outputs import Outputs
 from tests.workloads.monitor.simulated import Fleet
 from tests.workloads.stack_outputs import GKE, TOKEN
-from workloads.client.api import Api, UnreachableError
+from workloads.client.api import JobsApi, UnreachableError
 from workloads.exits import WorkloadError
 from workloads.monitor.commands import complete, one
 from workloads.monitor.snapshot import LEASE_S, PROBE_STARTS, Lease, MonitorOptions, Reading, Snapshot, decode, encode
 from workloads.monitor.source import RETRY_S, MonitorJob
 
 
-class Head(Api):
+class Head(JobsApi):
     """A head with one monitor job: `file` is what its log interface serves, `status` the job's."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Head(Api):
         self.stopped: list[str] = []
         self.down = False
 
-    def submit(self, _: Api, job: str, command: str, metadata: dict[str, str]) -> None:
+    def submit(self, _: JobsApi, job: str, command: str, metadata: dict[str, str]) -> None:
         assert metadata == {"workload": "monitor"}
         if self.down:
             raise UnreachableError("down")

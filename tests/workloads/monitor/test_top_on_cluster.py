@@ -8,7 +8,7 @@ import sys
 import time
 
 from tests.workloads.conftest import Cluster, write_outputs
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.submit import submit
 from workloads.exits import Exit
 from workloads.monitor.snapshot import Snapshot
@@ -31,7 +31,7 @@ time.sleep(600)
 
 
 def test_top_shows_nodes_job_actor_and_why_a_demand_waits(cluster: Cluster) -> None:
-    api = Api.of(cluster.outputs)
+    api = JobsApi.of(cluster.outputs)
     job = new_id("run")
     submit(api, job, f"{sys.executable} -c {shlex.quote(JOB)}", None, {"workload": "run"})
     try:

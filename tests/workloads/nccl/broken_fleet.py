@@ -31,7 +31,7 @@ from workloads.nccl.hunt.rank import HuntRank
 from workloads.nccl.hunt.result import HuntResult, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged
-from workloads.nccl.kinds import Place
+from workloads.nccl.kinds import RankPosition
 from workloads.results.events import emit
 
 Fault = Literal["slow", "corrupt", "stop", "die", "throttled"]
@@ -44,7 +44,7 @@ SLOW_S, THROTTLED_S = 0.2, 0.5
 NICS = 2
 
 
-def nccl_log(host: str, place: Place, plugin: str = "gIB", nics: int = NICS) -> str:
+def nccl_log(host: str, place: RankPosition, plugin: str = "gIB", nics: int = NICS) -> str:
     """Return NCCL's log of one rank that forms one group, with a connection to each neighbor."""
     nodes, rank, world = place.world // place.per_node, place.rank, place.world
     device, direct = rank % place.per_node, "" if plugin == "Socket" else "/GDRDMA"
@@ -117,7 +117,7 @@ class BrokenRank(HuntRank):
         if BACKEND not in dist.Backend.backend_list:
             dist.Backend.register_backend(BACKEND, Transport, devices=["cpu"])
 
-    def form(self, place: Place, *where: Any) -> None:
+    def form(self, place: RankPosition, *where: Any) -> None:
         # A NIC carries nothing within a node.
         across = place.world > place.per_node
         Transport.fault = self.fault if across else None
@@ -125,7 +125,7 @@ class BrokenRank(HuntRank):
         with self.log.open("a") as log:
             log.write(nccl_log(self.collector.host, place, *self.network))
 
-    def _collect(self, place: Place, own_ip: str, backend: str | None = None) -> None:
+    def _collect(self, place: RankPosition, own_ip: str, backend: str | None = None) -> None:
         super()._collect(place, own_ip, backend or "gloo")
         found = json.loads((self.folder / "faults.json").read_text())
         self.fault = found["ranks"].get(str(place.rank))

@@ -17,7 +17,7 @@ from cyclopts import App, CycloptsError, Parameter
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import search
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Answer, HuntVerdict, Probe, Round
+from workloads.nccl.hunt.result import Answer, GroupProbe, HuntVerdict, Round
 from workloads.terminal.console import write_json
 
 Kind = Literal["nic", "node", "flapping", "spine"]
@@ -61,7 +61,7 @@ class Fabric:
         }
         return [Answer(tuple(self._sample(probe, crowded) for _ in range(max(1, probe.count)))) for probe in tests]
 
-    def _sample(self, probe: Probe, crowded: dict[int, bool]) -> float:
+    def _sample(self, probe: GroupProbe, crowded: dict[int, bool]) -> float:
         """A ring is as slow as its slowest member."""
         left = 1.0
         if probe.kind not in ("burn", "intra"):
@@ -70,7 +70,7 @@ class Fabric:
                     left = fault.factor
         return HEALTHY * left * (1 + self.random.gauss(0, self.noise))
 
-    def _slows(self, fault: Fault, probe: Probe, crowded: dict[int, bool]) -> bool:
+    def _slows(self, fault: Fault, probe: GroupProbe, crowded: dict[int, bool]) -> bool:
         if fault.kind == "spine":
             return crowded[fault.unit] and _crosses(probe, fault.unit)
         if fault.unit not in probe.units:
@@ -81,7 +81,7 @@ class Fabric:
         return fault.kind != "flapping" or self.random.random() < fault.chance
 
 
-def _crosses(probe: Probe, leaf: int) -> bool:
+def _crosses(probe: GroupProbe, leaf: int) -> bool:
     inside = sum(unit // LEAF == leaf for unit in probe.units)
     return 0 < inside < len(probe.units)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workloads.nccl.answer import RowRequest
 from workloads.nccl.device import Cpu
-from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.kinds import COLLECTIVES, RankPosition
 from workloads.nccl.loop import Loop, faulty
 from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
@@ -36,7 +36,7 @@ def every_case(rank: int, world: int) -> dict[Key, int | None]:
     """Return the number of wrong elements that this rank's loop counts, with and without faults."""
     found: dict[Key, int | None] = {}
     loop = Loop(Cpu())
-    place = Place(rank, world, PER_NODE)
+    place = RankPosition(rank, world, PER_NODE)
 
     def measure(op: str, dtype: str, what: str, row: RowRequest, fault: Fault | None = None) -> None:
         operation = Operation(COLLECTIVES[op], place, SIZE, DTYPES[dtype], loop.device.torch_device)

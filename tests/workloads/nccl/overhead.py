@@ -26,7 +26,7 @@ import torch.distributed as dist
 from tests.workloads.gloo_ranks import on_ranks
 from workloads.nccl.answer import RowRequest
 from workloads.nccl.device import Cpu
-from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.kinds import COLLECTIVES, RankPosition
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import Operation
 from workloads.nccl.units import format_size, parse_size
@@ -81,7 +81,7 @@ Times = dict[tuple[str, int], tuple[list[float], list[float]]]
 
 def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: int) -> Times:
     loop = Loop(Cpu())
-    place = Place(rank, world, world)
+    place = RankPosition(rank, world, world)
 
     def bare(operation: Operation, call: Callable[[], object]) -> float:
         operation.fill(0)

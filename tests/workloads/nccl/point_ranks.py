@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from workloads.nccl.answer import RowRequest
 from workloads.nccl.device import Cpu
-from workloads.nccl.kinds import Place, point_to_point
+from workloads.nccl.kinds import RankPosition, point_to_point
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
@@ -21,17 +21,19 @@ def every_variant(rank: int, world: int) -> list[str]:
     # Ranks per node, which to the ranks are but a number, and data types.
     cases = [*((2, dtype) for dtype in DTYPES), (1, "fp32"), (4, "fp32")]
     problems = [
-        measure(Place(rank, world, per_node), variant, dtype, None)
+        measure(RankPosition(rank, world, per_node), variant, dtype, None)
         for per_node, dtype in cases
         for variant in variants(world // per_node, per_node)
     ]
     # One of these ranks receives in every variant that crosses nodes, apart from rail 1.
     faults = [Fault(kind, spoiled) for kind in ("corrupt", "stale") for spoiled in (0, 2)]
-    problems += [measure(Place(rank, world, 2), each, "fp32", fault) for fault in faults for each in variants(2, 2)]
+    problems += [
+        measure(RankPosition(rank, world, 2), each, "fp32", fault) for fault in faults for each in variants(2, 2)
+    ]
     return [problem for problem in problems if problem]
 
 
-def measure(place: Place, variant: Variant, dtype: str, fault: Fault | None) -> str:
+def measure(place: RankPosition, variant: Variant, dtype: str, fault: Fault | None) -> str:
     """Measure one row with or without a fault. Returns what is not as expected, or nothing."""
     mine = fault if fault and fault.rank == place.rank else None
     operation = Operation(point_to_point(variant), place, SIZE, DTYPES[dtype], Cpu.torch_device)

@@ -10,13 +10,13 @@ from workloads.hardware.nic import Counter
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.presets import Mode
 from workloads.nccl.result import (
+    BenchResult,
     Comparison,
-    Finding,
+    EvidenceFinding,
     Iterations,
     Member,
     Pair,
     RankTime,
-    Result,
     Row,
     Spread,
     Verdict,
@@ -79,7 +79,7 @@ def row(
     )
 
 
-def fabric(*, slow: int | None = None, verdict: Verdict | None = None, sizes: Sequence[int] = SWEEP) -> Result:
+def fabric(*, slow: int | None = None, verdict: Verdict | None = None, sizes: Sequence[int] = SWEEP) -> BenchResult:
     """2 nodes × 8 H200 over gIB: collectives, point to point (pairs, every rail), and evidence."""
     rows = [row(op, size, peak, 16, slow=slow) for op, peak in PEAKS.items() for size in sizes]
     rows += [
@@ -95,7 +95,7 @@ def fabric(*, slow: int | None = None, verdict: Verdict | None = None, sizes: Se
             flows_of_rail = [flow for flow in flows if rail in flow]
             one = row("p2p", sizes[-1], rate, 16, variant=f"rail {rail} {name}", slow=slow, pairs=flows_of_rail)
             rows.append(one.model_copy(update={"limit": 100.0 if name == "duplex" else 50.0}))
-    return Result(
+    return BenchResult(
         started=STARTED,
         finished=STARTED + 214.0,
         spec=BenchOptions(ops=[*PEAKS, "p2p"], sizes=list(sizes), iterations=20, warmup=5, use_gpu=True),
@@ -118,7 +118,7 @@ def fabric(*, slow: int | None = None, verdict: Verdict | None = None, sizes: Se
     )
 
 
-def wide() -> Result:
+def wide() -> BenchResult:
     """128 nodes × 8: more ranks, pairs and hosts than fit into a plot. Rank 700 is slow."""
     nodes, per_node, sizes = 128, 8, (2**10, 2**33)
     ranks = nodes * per_node
@@ -163,8 +163,12 @@ def failed() -> Verdict:
         reason="all_gather at 8 GiB reaches 291.1 GB/s: 89 % of the 325.7 GB/s expected on a3-ultragpu-8g",
         machine="a3-ultragpu-8g",
         findings=[
-            Finding(code=2, kind="below", text="all_gather at 8 GiB: 291.1 GB/s, at least 293.1 GB/s are the floor"),
-            Finding(code=0, kind="straggler", text="rank 11 on gpu-node-1 is 12 % slower than the others in every row"),
+            EvidenceFinding(
+                code=2, kind="below", text="all_gather at 8 GiB: 291.1 GB/s, at least 293.1 GB/s are the floor"
+            ),
+            EvidenceFinding(
+                code=0, kind="straggler", text="rank 11 on gpu-node-1 is 12 % slower than the others in every row"
+            ),
         ],
         comparisons=[comparison, comparison.model_copy(update=smaller)],
     )
@@ -174,7 +178,7 @@ def passed() -> Verdict:
     return failed().model_copy(update={"code": 0, "outcome": "pass", "findings": []})
 
 
-def functional() -> Result:
+def functional() -> BenchResult:
     """gloo on one machine: two nodes of two ranks, small sizes."""
     sizes = [2**exponent for exponent in range(10, 23, 3)]
     rows = [row(op, size, 0.7, 4, latency_us=4100.0) for op in PEAKS for size in sizes]

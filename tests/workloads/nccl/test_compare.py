@@ -14,7 +14,7 @@ from tests.workloads.nccl.results import SWEEP, fabric, functional
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.page.compare import SMALL, Compared, compare
-from workloads.nccl.result import Result, Row, RowKey
+from workloads.nccl.result import BenchResult, Row, RowKey
 
 BASE = fabric(sizes=SWEEP[::4] + SWEEP[-1:])
 LARGE = next(row for row in BASE.rows if row.op == "all_gather" and row.size == SWEEP[-1])
@@ -32,7 +32,7 @@ def scaled(row: Row, speed: float, *, mean: bool = True, median: bool = True) ->
     return row.model_copy(update=update)
 
 
-def changed(row: Row, change: Callable[[Row], Row | None]) -> Result:
+def changed(row: Row, change: Callable[[Row], Row | None]) -> BenchResult:
     """Return BASE with one row changed, or without it if the change is None."""
     rows = [(change(one) if one is row else one) for one in BASE.rows]
     return BASE.model_copy(update={"rows": [one for one in rows if one is not None]})
@@ -43,7 +43,7 @@ def moved(found: Compared, how: str) -> list[RowKey]:
 
 
 @pytest.mark.parametrize("result", [BASE, functional()])
-def test_a_run_equals_itself(result: Result) -> None:
+def test_a_run_equals_itself(result: BenchResult) -> None:
     found = compare(result, result, 0.0)
     assert found.code == Exit.OK
     assert len(found.rows) == len(result.rows)
@@ -100,7 +100,7 @@ def test_a_missing_row_fails_and_an_added_one_does_not() -> None:
     ],
     ids=["rows", "code"],
 )
-def test_wrong_data_in_either_run_takes_precedence(bad: Result) -> None:
+def test_wrong_data_in_either_run_takes_precedence(bad: BenchResult) -> None:
     for side, found in (("A", compare(bad, BASE)), ("B", compare(BASE, bad))):
         assert found.code == Exit.WRONG_DATA
         assert f"wrong data in {side}" in found.reason
@@ -139,7 +139,7 @@ def test_remarks_name_different_versions_variables_and_faults() -> None:
     assert any("functional proof" in text for text in compare(functional(), functional()).remarks)
 
 
-def write(path: Path, result: Result) -> str:
+def write(path: Path, result: BenchResult) -> str:
     path.write_text(result.as_json())
     return str(path)
 

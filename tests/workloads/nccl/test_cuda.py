@@ -16,7 +16,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 from workloads.evidence.facts import RankEvidence
 from workloads.nccl.answer import RowRequest
 from workloads.nccl.device import Cuda
-from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.kinds import COLLECTIVES, RankPosition
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
@@ -55,7 +55,7 @@ def test_one_gpu_measures_and_every_element_is_right(op: str, mode: Mode) -> Non
     for name, dtype in DTYPES.items():
         if name == "uint8" and op in REDUCTIONS:
             continue
-        operation = Operation(COLLECTIVES[op], Place(0, 1, 1), SIZE, dtype, loop.device.torch_device)
+        operation = Operation(COLLECTIVES[op], RankPosition(0, 1, 1), SIZE, dtype, loop.device.torch_device)
         answer = loop.measure(operation, row(op, name, mode, 20, 5))
         assert answer.wrong == 0
         assert min(answer.timing.per_iteration) > 0
@@ -66,7 +66,7 @@ def test_one_gpu_measures_and_every_element_is_right(op: str, mode: Mode) -> Non
 def test_a_flipped_bit_on_the_gpu_is_detected() -> None:
     loop = Loop(Cuda(), fault=Fault("corrupt", 0))
     for op in OPS:
-        operation = Operation(COLLECTIVES[op], Place(0, 1, 1), SIZE, torch.float32, loop.device.torch_device)
+        operation = Operation(COLLECTIVES[op], RankPosition(0, 1, 1), SIZE, torch.float32, loop.device.torch_device)
         assert loop.measure(operation, row(op, "fp32", "graph", 3, 1)).wrong == 3
 
 

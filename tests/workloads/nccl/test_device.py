@@ -15,7 +15,7 @@ import torch.distributed as dist
 from workloads.nccl.answer import RowRequest, Timing
 from workloads.nccl.device import Cuda
 from workloads.nccl.driver import doubts
-from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.kinds import COLLECTIVES, RankPosition
 from workloads.nccl.loop import Loop
 from workloads.nccl.operations import Operation
 from workloads.nccl.presets import Mode
@@ -110,7 +110,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
 
 
 def measured(stream: Stream, op: str, mode: Mode) -> Timing:
-    operation = Operation(COLLECTIVES[op], Place(0, 2, 2), 1024, torch.float32, torch.device("cpu"))
+    operation = Operation(COLLECTIVES[op], RankPosition(0, 2, 2), 1024, torch.float32, torch.device("cpu"))
     operation.run = lambda: stream.do(RUN)  # type: ignore[method-assign]
     if operation.restore is not None:
         operation.restore = lambda: stream.do(RESTORE)

@@ -17,7 +17,7 @@ from workloads.hardware.gpu import Gpu, GpuReading, GpuWatch
 from workloads.nccl.judge.verdict import verdict_of
 from workloads.nccl.page.page import page
 from workloads.nccl.problems import node_problems
-from workloads.nccl.result import Result, Verdict
+from workloads.nccl.result import BenchResult, Verdict
 
 PCI = "00000000:3b:00.0"
 ERROR: Any = pynvml.NVMLError  # untyped in the bindings
@@ -252,7 +252,7 @@ def test_findings_on_gpus(gpus: list[Gpu], findings: list[tuple[int, str, str]])
     assert [(one.code, one.kind, one.text.removeprefix("n: ")) for one in found] == findings
 
 
-def run(share: float, *gpus: Gpu) -> Result:
+def run(share: float, *gpus: Gpu) -> BenchResult:
     """Return a run of 2 × 8 GPUs at a share of the fabric's usual speed; the first rank's GPUs are these."""
     result = fabric()
     assert result.evidence is not None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.workloads.conftest import Cluster
-from workloads.client.api import Api
+from workloads.client.api import JobsApi
 from workloads.client.run import JOB_ENVIRONMENT, attend
 from workloads.client.submit import own_package, submit
 from workloads.exits import Exit
@@ -43,7 +43,7 @@ def played(cluster: Cluster) -> dict[str, HuntResult]:
     events: list[dict[str, Any]] = []
     command = shlex.join([sys.executable, "-c", "import broken_fleet; broken_fleet.main()"])
     job = new_id("hunt")
-    api = Api.of(cluster.outputs)
+    api = JobsApi.of(cluster.outputs)
     variables = {"PYTHONPATH": str(Path(__file__).parent)}
     submit(api, job, command, {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | variables})
     ended = attend(api, job, View(), stop_on_interrupt=True, listener=events.append)

@@ -18,8 +18,8 @@ from workloads.nccl.hunt import rank as hunt_rank
 from workloads.nccl.hunt.driver import HuntGang
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.rank import HuntRank
-from workloads.nccl.hunt.result import Answer, Probe, Report
-from workloads.nccl.kinds import Place
+from workloads.nccl.hunt.result import Answer, GroupProbe, Report
+from workloads.nccl.kinds import RankPosition
 from workloads.nccl.result import Member
 
 CLOSED = "[tcp/pair.cc:561] Connection closed by peer [10.0.0.2]:1"
@@ -110,7 +110,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Answer, list[st
         gang.actors = [Actor(fake, i, *pair) for i, pair in enumerate(zip(reports, stages, strict=True))]
         monkeypatch.setattr(gang, "_spawn", lambda bundle: Actor(fake, bundle, SILENT, ""))
         monkeypatch.setattr(driver, "CHECK_S", 0)
-        [answer] = gang.answer((Probe("pair", tuple(range(len(reports))), "t"),))
+        [answer] = gang.answer((GroupProbe("pair", tuple(range(len(reports))), "t"),))
         return answer, fake.did, gang
 
     return play
@@ -162,7 +162,7 @@ def test_rank_on_dead_node_fails_later_tests_at_once(play: Callable[..., Any]) -
     _, did, gang = play([failure(CLOSED), ActorDiedError()], ["", ""], {"n1"})
     assert gang.gone == {1: "its node left the cluster"}
     assert did == ["kill 0", "kill 1", "kill 1"]  # the second one: so that no other node takes its place
-    [answer] = gang.answer((Probe("pair", (0, 1), "t"),))
+    [answer] = gang.answer((GroupProbe("pair", (0, 1), "t"),))
     assert (answer.broken, answer.detail) == ("error", "rank 1 on h1 (10.0.0.1): its node left the cluster")
 
 
@@ -174,7 +174,7 @@ def test_ranks_wait_longer_than_the_driver(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
     rank = HuntRank(use_gpu=False)
     monkeypatch.setattr(rank, "_measure", lambda *_: GOOD)
-    rank.take_part(HuntOptions(timeout_s=120), 1, Place(1, 2, 1), "127.0.0.1", 1)
+    rank.take_part(HuntOptions(timeout_s=120), 1, RankPosition(1, 2, 1), "127.0.0.1", 1)
     assert found == [150, 150]
 
 
@@ -186,9 +186,9 @@ def rank() -> Iterator[HuntRank]:
 
 def test_rank_forms_one_group_after_another(rank: HuntRank) -> None:
     address, options = "127.0.0.1", HuntOptions(size="64K", iterations=2, timeout_s=20)
-    rank.watch(Place(0, 1, 1), address)
+    rank.watch(RankPosition(0, 1, 1), address)
     for _ in range(3):
-        report = rank.take_part(options, 3, Place(0, 1, 1), address, rank.serve(address, options.timeout_s))
+        report = rank.take_part(options, 3, RankPosition(0, 1, 1), address, rank.serve(address, options.timeout_s))
         assert report.wrong == 0
         assert len(report.samples) == 3
         assert all(sample > 0 for sample in report.samples)

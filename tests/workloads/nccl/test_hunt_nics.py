@@ -9,7 +9,7 @@ import pytest
 
 from workloads.hardware.nic import nearest
 from workloads.nccl.hunt.rank import pci_address
-from workloads.nccl.hunt.result import Accused, Probe, Rail, Unit
+from workloads.nccl.hunt.result import Accused, GroupProbe, Rail, Unit
 
 Tree = dict[str, str]
 """PCI path below /sys/devices by name: an RDMA device, or a GPU's address."""
@@ -96,7 +96,7 @@ def test_gpu_address_is_that_of_sysfs() -> None:
 def test_action_names_candidates_or_none(rail: Rail, text: str) -> None:
     place = {"host": "h", "ip": "10.0.0.1", "machine": "m", "node_id": "n"}
     unit = Unit(unit=0, name="h", gpu=None, rails=[Rail(nics=["mlx5_0"]), rail], **place)
-    one = Accused.of(0, "slow", [Probe("pair", (0, 1), "alone", share=0.6, failed=True)])
+    one = Accused.of(0, "slow", [GroupProbe("pair", (0, 1), "alone", share=0.6, failed=True)])
     one.rails = [1]
     found = one.on(unit)
     assert found.nics == rail.nics

@@ -19,10 +19,10 @@ from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import (
     Accused,
     Answer,
+    GroupProbe,
     HuntFinding,
     HuntResult,
     HuntVerdict,
-    Probe,
     Rail,
     Unit,
     conclude,
@@ -70,8 +70,8 @@ def test_verdict_names_node_nic_evidence_and_action(found: HuntResult) -> None:
     assert found.reason.startswith("node-4 (10.0.0.4) slow on the network")
 
 
-def failed(share: float | None = None, broken: str | None = None) -> Probe:
-    return Probe("pair", (0, 1), "t", share=share, broken=broken, failed=True)  # type: ignore[arg-type]
+def failed(share: float | None = None, broken: str | None = None) -> GroupProbe:
+    return GroupProbe("pair", (0, 1), "t", share=share, broken=broken, failed=True)  # type: ignore[arg-type]
 
 
 def accused(fault: str, share: float, unit: int = 0) -> Accused:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.workloads.nccl.hunt_simulator import Fabric, Fault, Kind, inject, play, search_options
 from workloads.nccl.hunt.fleet import References
-from workloads.nccl.hunt.result import NETWORK, SINGLE, Answer, HuntVerdict, Probe, Round
+from workloads.nccl.hunt.result import NETWORK, SINGLE, Answer, GroupProbe, HuntVerdict, Round
 from workloads.nccl.hunt.search import circle, hunt
 
 QUIET = 0.0
@@ -196,7 +196,7 @@ class Breaking(Fabric):
     def answer(self, tests: Round) -> list[Answer]:
         return [self._one(probe, answer) for probe, answer in zip(tests, super().answer(tests), strict=True)]
 
-    def _one(self, probe: Probe, answer: Answer) -> Answer:
+    def _one(self, probe: GroupProbe, answer: Answer) -> Answer:
         if 2 in probe.units and probe.kind == self.how:
             return Answer(tuple(sample * 0.8 for sample in answer.samples))
         if 2 not in probe.units or probe.kind in SINGLE or self.how in SINGLE:
@@ -230,8 +230,8 @@ def test_missing_answer_is_an_error() -> None:
         hunt(search_options(nodes=4), lambda _: [Answer((1.0,))])
 
 
-def measured(*samples: float) -> Probe:
-    test = Probe("group", (0,), "t")
+def measured(*samples: float) -> GroupProbe:
+    test = GroupProbe("group", (0,), "t")
     test.take(Answer(samples))
     return test
 

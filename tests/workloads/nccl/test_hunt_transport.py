@@ -17,10 +17,10 @@ from workloads.exits import Exit
 from workloads.hardware.gpu import Gpu, GpuReading
 from workloads.hardware.nic import Counter, Nic
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Accused, Answer, HuntVerdict, Probe, Rail, Round, Unit, conclude
+from workloads.nccl.hunt.result import Accused, Answer, GroupProbe, HuntVerdict, Rail, Round, Unit, conclude
 from workloads.nccl.hunt.result import Fault as FaultName
 from workloads.nccl.hunt.transport import judged, with_logged_nics
-from workloads.nccl.kinds import Place
+from workloads.nccl.kinds import RankPosition
 
 OPTIONS = HuntOptions(nodes=4, per_node=1, transport="gib", nics=NICS)
 HEALTHY = Gpu(
@@ -32,13 +32,13 @@ HEALTHY = Gpu(
     limited_s={},
     xids=[],
 )
-TESTED = [Probe("pair", (0, 1), "pairs", failed=False), Probe("pair", (2, 3), "pairs", failed=False)]
+TESTED = [GroupProbe("pair", (0, 1), "pairs", failed=False), GroupProbe("pair", (2, 3), "pairs", failed=False)]
 
 
-def rank(number: int, plugin: str | None = "gIB", nics: int = NICS, place: Place | None = None) -> RankEvidence:
+def rank(number: int, plugin: str | None = "gIB", nics: int = NICS, place: RankPosition | None = None) -> RankEvidence:
     """Return the evidence of a rank on a node of its own; no log without a plugin."""
     host = f"node-{number}"
-    log = parse_log(nccl_log(host, place or Place(0, 2, 1), plugin, nics)) if plugin else None
+    log = parse_log(nccl_log(host, place or RankPosition(0, 2, 1), plugin, nics)) if plugin else None
     return RankEvidence(rank=number, log=log, counters=None, host=host)
 
 
@@ -85,7 +85,7 @@ def test_one_unit_off_the_fabric_is_named_with_its_evidence(plugin: str, nics: i
 
 @pytest.mark.parametrize(("fault", "expected"), [("error", "transport"), ("wrong", "wrong"), ("burn", "burn")])
 def test_path_explains_a_unit_that_breaks_its_tests(fault: str, expected: str) -> None:
-    accused = Accused.of(2, fault, [Probe("pair", (2, 3), "alone", failed=True)])  # type: ignore[arg-type]
+    accused = Accused.of(2, fault, [GroupProbe("pair", (2, 3), "alone", failed=True)])  # type: ignore[arg-type]
     verdict = HuntVerdict(tests=TESTED, accused=[accused])
     found, _ = outcome(rank(0), rank(1), rank(2, "Socket"), rank(3), verdict=verdict)
     [one] = found.accused
@@ -102,14 +102,14 @@ def test_missing_log_is_reported_with_its_reason_and_does_not_pass() -> None:
 
 
 def test_unit_without_network_test_needs_no_log() -> None:
-    accused = Accused.of(3, "burn", [Probe("burn", (3,), "single", failed=True)])
-    verdict = HuntVerdict(tests=[TESTED[0], Probe("pair", (1, 2), "pairs", failed=False)], accused=[accused])
+    accused = Accused.of(3, "burn", [GroupProbe("burn", (3,), "single", failed=True)])
+    verdict = HuntVerdict(tests=[TESTED[0], GroupProbe("pair", (1, 2), "pairs", failed=False)], accused=[accused])
     found, code = outcome(rank(0), rank(1), rank(2), rank(3, None), verdict=verdict)
     assert ([one.fault for one in found.accused], found.findings, code) == (["burn"], [], Exit.BELOW)
 
 
 def test_hang_outranks_the_log_that_it_took_with_it() -> None:
-    tests = [*TESTED, Probe("pair", (0, 1), "alone", broken="hang", failed=True)]
+    tests = [*TESTED, GroupProbe("pair", (0, 1), "alone", broken="hang", failed=True)]
     accused = Accused.of(0, "hang", [tests[-1]])
     found, code = outcome(
         rank(0, None), rank(1, None), rank(2), rank(3), verdict=HuntVerdict(tests=tests, accused=[accused])
@@ -164,7 +164,7 @@ def test_xid_of_an_application_is_a_remark() -> None:
 )
 def test_log_names_nic_of_rail_without_pci_path(plugin: str, size: int, nics: list[str]) -> None:
     """A device of aws-ofi-nccl is several NICs under the name of one, so it names none."""
-    logged = rank(0, plugin, place=Place(0, size, 1))
+    logged = rank(0, plugin, place=RankPosition(0, size, 1))
     [named, other] = with_logged_nics(units(2), evidence(logged))
     assert (named.rails[0].nics, other.rails[0].nics) == (nics, [])
     by_path = units(1)[0].model_copy(update={"rails": [Rail(nics=["mlx5_9"])]})
@@ -191,7 +191,7 @@ class Fleet(Fabric):
         self.played += 1
         return [self.broken(test, answer) for test, answer in zip(tests, super().answer(tests), strict=True)]
 
-    def broken(self, test: Probe, answer: Answer) -> Answer:
+    def broken(self, test: GroupProbe, answer: Answer) -> Answer:
         hit = self.unit in test.units
         if hit and self.kind == "hang" and test.kind not in ("burn", "intra"):
             return Answer(broken="hang")

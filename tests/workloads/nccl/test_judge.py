@@ -19,7 +19,7 @@ from workloads.nccl.judge.expectation import Expectation, limits_of
 from workloads.nccl.judge.measurement import MeasuredRow, Measurement
 from workloads.nccl.judge.reading import measurement_of_texts
 from workloads.nccl.problems import problems, remark
-from workloads.nccl.result import Finding, Verdict
+from workloads.nccl.result import EvidenceFinding, Verdict
 
 
 @cache
@@ -80,7 +80,7 @@ def changed(lines: Sequence[Baseline], **update: Any) -> list[Baseline]:
     return [replace(line, **update) for line in lines]
 
 
-def none(*_: object) -> list[Finding]:
+def none(*_: object) -> list[EvidenceFinding]:
     return []
 
 

@@ -22,7 +22,7 @@ from workloads.client.kinds import kind_of
 from workloads.client.run import Ended, conclude
 from workloads.exits import Exit
 from workloads.nccl.judge import view
-from workloads.nccl.result import Result, Verdict
+from workloads.nccl.result import BenchResult, Verdict
 
 JUDGE = ["bench", "judge", "--machine", "a3-ultragpu-8g", "--nodes", "2"]
 GOOD, GIB = str(FOLDER / "gib-good.txt"), str(FOLDER / "gib.log")
@@ -121,7 +121,7 @@ def test_floors_table_fits_80_columns_and_lists_sources() -> None:
         assert line.source in shown
 
 
-def leave(result: Result, json_file: Path, machine: str | None = "a3-ultragpu-8g", **spec: Any) -> dict[str, Any]:
+def leave(result: BenchResult, json_file: Path, machine: str | None = "a3-ultragpu-8g", **spec: Any) -> dict[str, Any]:
     """Return the result that the command writes, which has the exit code that the command ends with."""
     bare = result.model_copy(update={"verdict": None, "spec": result.spec.model_copy(update=spec)})
     job = Job("nccl-1", "SUCCEEDED", "", None, None, 0, {})

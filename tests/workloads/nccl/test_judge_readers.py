@@ -20,10 +20,10 @@ from tests.workloads.nccl.test_judge import text
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.judge import reading
 from workloads.nccl.judge.expectation import Expectation, ceiling, floor_of, line_rate
-from workloads.nccl.judge.measurement import Figures
+from workloads.nccl.judge.measurement import RowFigures
 from workloads.nccl.judge.reading import measurement_of
 from workloads.nccl.judge.verdict import judge_texts, verdict_of
-from workloads.nccl.result import Result
+from workloads.nccl.result import BenchResult
 
 ULTRA = Expectation(machine="a3-ultragpu-8g", nodes=2)
 NAN_TIME = {"time": "nan", "alg_bw": 1.0, "bus_bw": 1.0, "nwrong": 0}
@@ -77,7 +77,7 @@ def test_in_place_row_has_no_out_of_place_column() -> None:
     table = text("gib-good.txt").replace(row, row[:48] + " " * 34 + row[82:])
     (run,) = measurement_of(table).runs
     assert run.rows[-1].out_of_place is None
-    assert run.rows[-1].in_place == Figures(24086.2, 356.63, 334.34, 0)
+    assert run.rows[-1].in_place == RowFigures(24086.2, 356.63, 334.34, 0)
     found = judge_texts(table, [text("gib.log")], ULTRA)
     assert (found.code, found.findings[-1].kind) == (Exit.BELOW, "no-baseline")
 
@@ -163,8 +163,8 @@ def test_single_node_needs_no_network_evidence() -> None:
     assert found.comparisons[0].share == pytest.approx(0.9975, abs=1e-3)
 
 
-def own(name: str) -> Result:
-    return Result.model_validate_json((FOLDER / name).read_bytes())
+def own(name: str) -> BenchResult:
+    return BenchResult.model_validate_json((FOLDER / name).read_bytes())
 
 
 def test_without_fabric_correctness_decides() -> None:

@@ -18,7 +18,7 @@ from workloads.exits import Exit, WorkloadError
 from workloads.nccl.multigpu import ELEMENTS, choose, count_wrong, judge, start
 from workloads.nccl.multigpu_rank import DeviceRank
 from workloads.nccl.options import MultiGpuOptions
-from workloads.nccl.result import DeviceTensor, Member, Worker
+from workloads.nccl.result import DeviceTensor, Member, MultiGpuWorker
 
 OPTIONS = MultiGpuOptions(devices=8, use_gpu=True)
 TWO = [
@@ -62,14 +62,14 @@ def test_a_worker_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "reaches NCCL through it" in missing
 
 
-def some_workers(value: float, wrong_on: int | None = None, devices: int = 8) -> list[Worker]:
+def some_workers(value: float, wrong_on: int | None = None, devices: int = 8) -> list[MultiGpuWorker]:
     found = []
     for rank, member in enumerate(TWO):
         values = [[value] * ELEMENTS for _ in range(devices)]
         if rank == wrong_on:
             values[3] = [value, value, 12.0, value]
         found.append(
-            Worker(
+            MultiGpuWorker(
                 **member.model_dump(include={"rank", "host", "machine", "ip", "node_id", "pid"}),
                 no_nccl=None,
                 tensors=[DeviceTensor(device=f"cuda:{d}", start=start(d), values=values[d]) for d in range(devices)],

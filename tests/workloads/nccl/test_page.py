@@ -29,7 +29,7 @@ from workloads.nccl import report
 from workloads.nccl.judge.verdict import verdict_of
 from workloads.nccl.page.page import headline, page, picture, write_report
 from workloads.nccl.page.plots import levels, sweeps
-from workloads.nccl.result import Result
+from workloads.nccl.result import BenchResult
 
 SHORT = SWEEP[::6] + SWEEP[-1:]
 FAILED = fabric(sizes=SHORT, verdict=failed(), slow=11)
@@ -108,7 +108,7 @@ def test_plots_have_labels_and_tables_have_headers() -> None:
     assert "all_gather: busbw over size, at the largest in GB/s: measured 291, line rate 400, floor 293" in labels
 
 
-def hostile(result: Result) -> Result:
+def hostile(result: BenchResult) -> BenchResult:
     """Return the result with EVIL in every text that its types leave free, and as a name where names are free."""
     document = json.loads(result.as_json())
 
@@ -119,14 +119,14 @@ def hostile(result: Result) -> Result:
             elif isinstance(value, str):
                 node[key] = EVIL
                 with suppress(ValidationError):
-                    Result.model_validate(document)
+                    BenchResult.model_validate(document)
                     continue
                 node[key] = value
             if isinstance(value, dict) and key in ("environment", "versions", "topology", "errors", "limited_s"):
                 value[EVIL] = 7 if key in ("errors", "limited_s") else EVIL
 
     fill(document)
-    return Result.model_validate(document)
+    return BenchResult.model_validate(document)
 
 
 @pytest.mark.filterwarnings("ignore:constrained_layout not applied")  # the names are longer than a plot is wide
@@ -146,7 +146,7 @@ def test_markup_in_values_is_escaped(local: bool) -> None:
     assert sum(tag == "script" and name == "id" for tag, name, _ in found.attributes) == 1
     assert found.text.count(EVIL) > (30 if local else 60)
     assert any(EVIL in value for tag, name, value in found.attributes if name == "aria-label")
-    assert Result.model_validate(json.loads(found.data)) == evil
+    assert BenchResult.model_validate(json.loads(found.data)) == evil
     assert picture(evil)
 
 
@@ -240,7 +240,7 @@ def test_line_rates_and_floors_of_a_machine() -> None:
     result = fabric(sizes=SHORT)
     judged = result.model_copy(update={"verdict": verdict_of(result, "a3-ultragpu-8g")})
 
-    def found(of: Result) -> dict[str, list[tuple[str, float]]]:
+    def found(of: BenchResult) -> dict[str, list[tuple[str, float]]]:
         return {
             title: [(name, round(value, 2)) for name, value, _ in levels(plot, of)]
             for title, plot in sweeps(of).items()
@@ -262,7 +262,7 @@ def test_machine_option_judges_again(tmp_path: Path, capsys: pytest.CaptureFixtu
     result = fabric(sizes=SHORT)
     file.write_text(result.model_copy(update={"rows": result.rows[: 2 * len(SHORT)]}).as_json())
     assert main(["bench", "report", str(file), "--machine", "a3-ultragpu-8g", "--json", str(tmp_path / "j")]) == Exit.OK
-    judged = Result.model_validate_json((tmp_path / "j").read_text())
+    judged = BenchResult.model_validate_json((tmp_path / "j").read_text())
     assert judged.verdict
     assert judged.verdict.machine == "a3-ultragpu-8g"
     assert judged.verdict.reason in Page((tmp_path / "result.html").read_text()).text
@@ -296,7 +296,7 @@ def test_the_result_is_not_overwritten_by_its_page(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     file.write_text(functional().as_json())
     assert main(["bench", "report", str(file), "-o", str(file)]) == Exit.ERROR
-    assert Result.model_validate_json(file.read_text()) == functional()
+    assert BenchResult.model_validate_json(file.read_text()) == functional()
 
 
 @given(st.sets(st.integers(0, 40)))

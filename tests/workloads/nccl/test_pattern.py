@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl import pattern
-from workloads.nccl.kinds import COLLECTIVES, Kind, Place
+from workloads.nccl.kinds import COLLECTIVES, BenchKind, RankPosition
 from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.pattern import ReductionPattern, count_wrong, flip, moved, spoil
 from workloads.nccl.units import REDUCTIONS
@@ -115,8 +115,8 @@ def test_count_wrong_covers_all_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_wrong(buffer, want) == 4
 
 
-def gang(kind: Kind, world: int, per_node: int, dtype: torch.dtype, size: int = 4096) -> list[Operation]:
-    ranks = [Operation(kind, Place(rank, world, per_node), size, dtype, CPU) for rank in range(world)]
+def gang(kind: BenchKind, world: int, per_node: int, dtype: torch.dtype, size: int = 4096) -> list[Operation]:
+    ranks = [Operation(kind, RankPosition(rank, world, per_node), size, dtype, CPU) for rank in range(world)]
     for rank in ranks:
         rank.fill(salt=1)
     return ranks
@@ -126,7 +126,7 @@ def gang(kind: Kind, world: int, per_node: int, dtype: torch.dtype, size: int = 
     ("kind", "dtype"),
     [(k, d) for k in COLLECTIVES.values() for d in DTYPES.values() if d.is_floating_point or k.op not in REDUCTIONS],
 )
-def test_received_data_is_wrong_before_the_run(kind: Kind, dtype: torch.dtype) -> None:
+def test_received_data_is_wrong_before_the_run(kind: BenchKind, dtype: torch.dtype) -> None:
     for rank in gang(kind, 4, 2, dtype):
         expected = sum(buffer.numel() for buffer, _ in rank.checks())
         if kind.op == "broadcast" and rank.place.rank == 0:
@@ -141,7 +141,7 @@ def test_received_data_is_wrong_before_the_run(kind: Kind, dtype: torch.dtype) -
 @pytest.mark.parametrize(
     "kind", [kind for kind in COLLECTIVES.values() if kind.op not in REDUCTIONS], ids=lambda k: k.op
 )
-def test_armed_buffers_are_wrong_whatever_they_held(kind: Kind, dtype: torch.dtype) -> None:
+def test_armed_buffers_are_wrong_whatever_they_held(kind: BenchKind, dtype: torch.dtype) -> None:
     """The poison (no warm-up run), right data (the usual case), or the data of an earlier row."""
     for rank in gang(kind, 4, 2, dtype):
         received = [] if kind.in_place and rank.destinations else rank.checks()
@@ -195,7 +195,7 @@ def test_sums_of_a_period_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES.values(), ids=COLLECTIVES)
-def test_sizes_follow_nccl_tests(kind: Kind) -> None:
+def test_sizes_follow_nccl_tests(kind: BenchKind) -> None:
     assert {rank.size for rank in gang(kind, 4, 2, torch.float32, 4096)} == {4096}
-    assert gang(kind, 3, 1, torch.float32, 4096)[0].size == (4092 if kind.pieces(Place(0, 3, 1)) == 3 else 4096)
+    assert gang(kind, 3, 1, torch.float32, 4096)[0].size == (4092 if kind.pieces(RankPosition(0, 3, 1)) == 3 else 4096)
     assert gang(kind, 3, 1, torch.float32, 1)[0].count == 1

@@ -16,7 +16,7 @@ from workloads.nccl.limits import guarded, pair_figures, violations
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits, Variant, flows, limit_of
 from workloads.nccl.report import MAX_PAIRS, show_pairs
-from workloads.nccl.result import Pair, Result, Row
+from workloads.nccl.result import BenchResult, Pair, Row
 
 GIB = 2**30
 A3 = limits_of("a3-ultragpu-8g")
@@ -86,13 +86,13 @@ def a_row(name: str, seconds: float | list[float], per_node: int = 8, limits: Li
     return bare.model_copy(update={"pairs": pairs, "total": total, "limit": limit, "time_us": slowest})
 
 
-def a_result(*rows: Row, limits: Limits | None = A3, **changes: Any) -> Result:
+def a_result(*rows: Row, limits: Limits | None = A3, **changes: Any) -> BenchResult:
     """Two nodes of 8 ranks, each on a host and a machine of its own."""
     spec = BenchOptions.model_validate({"limits": asdict(limits) if limits else None})
     return FABRIC.model_copy(update={"rows": list(rows), "spec": spec, "exit_code": 0, "reason": ""} | changes)
 
 
-def found(result: Result, limits: Limits | None = None) -> list[tuple[int, str]]:
+def found(result: BenchResult, limits: Limits | None = None) -> list[tuple[int, str]]:
     return [(finding.code, finding.kind) for finding in violations(result, limits)]
 
 
@@ -138,7 +138,7 @@ def test_given_limits_override_those_of_the_run() -> None:
     ]
 
 
-def with_members(result: Result, **changes: str) -> Result:
+def with_members(result: BenchResult, **changes: str) -> BenchResult:
     """Return the result with changes to rank 9."""
     members = [m.model_copy(update=changes if m.rank == 9 else {}) for m in result.ranks or []]
     return result.model_copy(update={"ranks": members})
@@ -203,7 +203,7 @@ def test_guarded_sets_exit_code_5_but_keeps_an_error_and_wrong_data(code: int, e
     assert guarded(GOOD) is GOOD
 
 
-def output(result: Result) -> str:
+def output(result: BenchResult) -> str:
     text = io.StringIO()
     show_pairs(result, Console(file=text, width=80, color_system=None))
     return text.getvalue()

@@ -18,7 +18,7 @@ from tests.workloads.stack_outputs import LOCAL
 from workloads import sealed
 from workloads.cli import main
 from workloads.client import run as client
-from workloads.client.api import Api, Job, UnreachableError
+from workloads.client.api import Job, JobsApi, UnreachableError
 from workloads.client.connection import Connection
 from workloads.exits import Exit
 from workloads.results.events import MARK
@@ -40,7 +40,7 @@ RESULT = {
 }
 
 
-class Head(Api):
+class Head(JobsApi):
     """Knows the jobs that were submitted. They end with this status and code as soon as they are followed.
 
     `driver` is the key of the driver of each job, which its log has, and `keys` are others' in the log.
@@ -192,7 +192,7 @@ def test_two_clients_with_one_request_id_start_one_job_with_the_secrets_of_the_f
     capsys.readouterr()
 
     looks: Iterator[list[Job]] = iter([[]])
-    monkeypatch.setattr(head, "jobs", lambda: next(looks, Api.jobs(head)))
+    monkeypatch.setattr(head, "jobs", lambda: next(looks, JobsApi.jobs(head)))
     monkeypatch.setenv("HF_TOKEN", "another value")
     assert main(run) == Exit.OK
     said = capsys.readouterr().err

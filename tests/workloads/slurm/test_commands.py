@@ -106,10 +106,10 @@ def test_interruption_leaves_the_job(
 ) -> None:
     site.states("RUNNING None 0:0")
 
-    def interrupt(_: commands.Lines) -> None:
+    def interrupt(_: commands.GrowingLog) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands.Lines, "new", interrupt)
+    monkeypatch.setattr(commands.GrowingLog, "new", interrupt)
     assert main(["slurm", "run", "--", "x"]) == Exit.STOPPED
     assert "rdma-ray slurm attach 7 follows it, scancel 7 ends it" in capsys.readouterr().err
 

@@ -191,7 +191,7 @@ def test_impostor_gets_no_token_and_no_node(tmp_path: Path, monkeypatch: pytest.
         connection.sendall(received[-1].split()[-1] + b"\n")
 
     started: list[object] = []
-    monkeypatch.setattr(node.Node, "_start_ray", lambda *_: started.append(_))
+    monkeypatch.setattr(node.SlurmNode, "_start_ray", lambda *_: started.append(_))
     for answer in (reflect, lambda connection: connection.sendall("täst\n".encode())):
         with impostor(answer) as (port, received):
             with pytest.raises(ImpostorError):
@@ -199,7 +199,7 @@ def test_impostor_gets_no_token_and_no_node(tmp_path: Path, monkeypatch: pytest.
             cluster = {"gcs": f"{ADDRESS}:1", "members": port, "address": ADDRESS}
             (tmp_path / "head.json").write_text(json.dumps(cluster))
             with pytest.raises(node.Stop) as stop:
-                node.Node(tmp_path, tmp_path, 5.0, "", {})._worker()
+                node.SlurmNode(tmp_path, tmp_path, 5.0, "", {})._worker()
         assert str(stop.value).startswith(f"n1: refused {ADDRESS}:{port} as the first node: ")
         assert received
         assert not any(TOKEN.encode() in text for text in received)
@@ -215,7 +215,7 @@ def test_node_tries_again_until_its_time_limit(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(facts, "resolve", lambda _: ADDRESS)
     monkeypatch.setattr(node, "START_POLL_S", 0.05)
     monkeypatch.setattr(members, "GREETING_S", 0.5)
-    worker = node.Node(tmp_path, tmp_path, 20.0, "", {})
+    worker = node.SlurmNode(tmp_path, tmp_path, 20.0, "", {})
     with Members(ADDRESS, TOKEN, ["n1"], print) as head:
         port = head.port
         with worker._link(ADDRESS, port):

@@ -216,7 +216,7 @@ def test_log_is_read_only_if_it_is_the_jobs(tmp_path: Path, what: str) -> None:
         case "sparse":
             with log.open("wb") as file:
                 file.truncate(2**40)
-    lines = commands.Lines(log, os.getuid())
+    lines = commands.GrowingLog(log, os.getuid())
     with bounded_time(), bounded_memory(64):
         longest = max((len(line) for line in lines.new()), default=0)
     assert bool(lines.problem) is (what != "sparse")

@@ -29,9 +29,9 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 
 from workloads.results.documents import percentile
 from workloads.train.convnext import CHANNELS
-from workloads.train.options import IMAGES, ConvNeXtOptions, RunOptions
-from workloads.train.place import Place
-from workloads.train.run import Run
+from workloads.train.options import IMAGES, ConvNeXtOptions, TrainRunOptions
+from workloads.train.place import TrainerRank
+from workloads.train.run import TrainRun
 from workloads.train.shards import Found
 from workloads.train.timeline import Clock
 from workloads.train.trainer import open_folder
@@ -40,11 +40,11 @@ Steps = Callable[[int], None]
 """Trains for a number of steps, which the device may still run on return."""
 
 
-def trainer(options: RunOptions, device: str) -> Steps:
+def trainer(options: TrainRunOptions, device: str) -> Steps:
     """Return steps of the trainer with one worker and this complete request."""
     now = time.time()
-    place, clock = Place(0, 1, torch.device(device)), Clock(submitted=now, driver=now, worker=now)
-    run = Run(options, place, clock, open_folder(options, place), Found())
+    place, clock = TrainerRank(0, 1, torch.device(device)), Clock(submitted=now, driver=now, worker=now)
+    run = TrainRun(options, place, clock, open_folder(options, place), Found())
     run.build()
     trained = run.train()
 

@@ -17,8 +17,8 @@ import torch
 from tests.workloads.gloo_ranks import on_ranks
 from workloads.train import trainer
 from workloads.train.options import REQUEST, GPTOptions
-from workloads.train.place import Place
-from workloads.train.request import Launched, Nodes, resolve_gpt
+from workloads.train.place import TrainerRank
+from workloads.train.request import Launched, StartedRanks, resolve_gpt
 from workloads.train.result import Record
 
 FIRST, LAST = 6, 12
@@ -47,7 +47,7 @@ def request(storage: Path, name: str, world: int, **changes: Any) -> GPTOptions:
     """Return the same request without a command line; `changes` may include other `steps`."""
     chosen = {"steps": LAST, "global_batch": 12, "evaluate_every": FIRST} | SETTINGS | changes
     options = GPTOptions(name=name, checkpoint_dir=str(storage), **chosen)
-    return resolve_gpt(Launched(Nodes(slots_per_node=world, gpus_per_node=0)), options)
+    return resolve_gpt(Launched(StartedRanks(slots_per_node=world, gpus_per_node=0)), options)
 
 
 def train(spec: GPTOptions, world: int) -> Record:
@@ -56,7 +56,7 @@ def train(spec: GPTOptions, world: int) -> Record:
 
 
 def _rank(rank: int, world: int, spec: str) -> Record:
-    return trainer.train(REQUEST.validate_json(spec), Place(rank, world, torch.device("cpu")), time.time())
+    return trainer.train(REQUEST.validate_json(spec), TrainerRank(rank, world, torch.device("cpu")), time.time())
 
 
 def losses(record: Record) -> list[tuple[int, float]]:

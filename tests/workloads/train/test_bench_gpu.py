@@ -7,8 +7,8 @@ from unittest.mock import Mock, patch
 
 from tests.workloads.gloo_ranks import on_ranks
 from tests.workloads.train.bench_gpu import alternate, table, tuned
-from workloads.train.checkpoints import Folder
-from workloads.train.run import Run
+from workloads.train.checkpoints import RunFolder
+from workloads.train.run import TrainRun
 
 
 def test_ratios_are_taken_within_rounds() -> None:
@@ -28,8 +28,11 @@ def test_loops_take_turns_after_a_round_of_warm_up() -> None:
 
 def _steps(_rank: int, _world: int, storage: str) -> tuple[list[int], list[int], str]:
     """Take twelve steps in two turns: the trainer's steps, its looks, the class of its model."""
-    steps, looks = Mock(wraps=Run._step), Mock(wraps=Run._look)
-    with patch.object(Run, "_step", lambda *call: steps(*call)), patch.object(Run, "_look", lambda *call: looks(*call)):
+    steps, looks = Mock(wraps=TrainRun._step), Mock(wraps=TrainRun._look)
+    with (
+        patch.object(TrainRun, "_step", lambda *call: steps(*call)),
+        patch.object(TrainRun, "_look", lambda *call: looks(*call)),
+    ):
         train = tuned("tiny", 2, "cpu", Path(storage))
         train(8)
         train(4)
@@ -39,4 +42,4 @@ def _steps(_rank: int, _world: int, storage: str) -> tuple[list[int], list[int],
 
 def test_ours_is_the_trainers_own_loop_without_ddp(tmp_path: Path) -> None:
     assert on_ranks(_steps, 1, str(tmp_path)) == [(list(range(12)), [10], "ConvNeXt")]
-    assert "journal" in " ".join(Folder(str(tmp_path), "tuned").names())
+    assert "journal" in " ".join(RunFolder(str(tmp_path), "tuned").names())

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint import state_dict_loader
 from tests.workloads.gloo_ranks import on_ranks
 from workloads.exits import WorkloadError
 from workloads.train import shards
-from workloads.train.checkpoints import CARD, Folder
+from workloads.train.checkpoints import CARD, RunFolder
 
 OLD, NEW = "step-000000010", "step-000000020"
 
@@ -41,7 +41,7 @@ def write(rank: int, world: int, storage: str) -> None:
         mine = state(step)
         if rank:
             del mine["model"]["tracked"]
-        shards.save(Folder(storage, "run"), f"step-{step:09}", mine, 2, dist.group.WORLD)
+        shards.save(RunFolder(storage, "run"), f"step-{step:09}", mine, 2, dist.group.WORLD)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def alone(value: Any) -> list[Any]:
 
 
 def newest(run: Path, gather: Callable[[Any], list[Any]] = alone) -> shards.Found:
-    return shards.newest(Folder(str(run.parent), run.name), gather)
+    return shards.newest(RunFolder(str(run.parent), run.name), gather)
 
 
 def shard(run: Path, number: int = 1) -> Path:
@@ -182,7 +182,7 @@ def test_damaged_checkpoints_alone_are_an_error_and_unfinished_ones_a_start(run:
 
 def test_what_a_fall_back_may_need_is_kept(run: Path) -> None:
     """Two are kept. The damaged one is not among them, and is replaced when the run comes to its step again."""
-    folder = Folder(str(run.parent), run.name)
+    folder = RunFolder(str(run.parent), run.name)
     flip(shard(run), 99)
     writer = shards.Writer(folder, run.name, 2, None, newest(run).skipped)
     assert writer.good() == OLD

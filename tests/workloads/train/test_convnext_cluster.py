@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.workloads.conftest import Cluster
 from workloads.exits import Exit
-from workloads.train.result import Result
+from workloads.train.result import TrainResult
 
 PNG = b"\x89PNG"
 
@@ -30,7 +30,7 @@ def test_run_gives_a_result_a_picture_and_exit_code_0(cluster: Cluster, tmp_path
         *("--min-accuracy", "0.1"),
     )
     assert done.returncode == Exit.OK, done.stdout + done.stderr
-    result = Result.model_validate(json.loads((cluster.folder / "run" / "result.json").read_text()))
+    result = TrainResult.model_validate(json.loads((cluster.folder / "run" / "result.json").read_text()))
     assert (cluster.folder / "run" / "run.png").read_bytes().startswith(PNG)
 
     assert (result.exit_code, result.step, result.steps, result.world, result.backend) == (0, 10, 10, 3, "gloo")

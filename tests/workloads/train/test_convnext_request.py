@@ -16,7 +16,7 @@ from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.train.options import REQUEST, ConvNeXtOptions, settable
 from workloads.train.request import environment, resolve_convnext
-from workloads.train.result import Result
+from workloads.train.result import TrainResult
 
 
 def outputs(gpus: int = 0) -> Outputs:
@@ -86,7 +86,7 @@ def test_flight_recorder_dumps_into_the_folder_of_the_run() -> None:
     assert "TORCH_FR_DUMP_TEMP_FILE" not in remote  # torch writes to files only
 
 
-def write(file: Path, found: Result) -> Path:
+def write(file: Path, found: TrainResult) -> Path:
     file.write_text(found.as_json())
     return file
 

@@ -25,7 +25,7 @@ from workloads.exits import WorkloadError
 from workloads.train import convnext as task
 from workloads.train.convnext import ConvNeXtTask
 from workloads.train.data.feed import Feed
-from workloads.train.data.source import Share
+from workloads.train.data.source import RankShare
 from workloads.train.options import ConvNeXtOptions
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def losses(one: ConvNeXtTask, steps: int) -> list[float]:
     _, called, optimizer = built(one)
     called.train()
     found = []
-    for step, batch in enumerate(one.data.batches(Share(0, 1, 0, steps, one.settings.batch, 0), CPU)):
+    for step, batch in enumerate(one.data.batches(RankShare(0, 1, 0, steps, one.settings.batch, 0), CPU)):
         torch.manual_seed(step)
         loss = one.loss(called, batch)
         torch.autograd.backward(loss)
@@ -124,7 +124,7 @@ def test_tuned_is_channels_last_with_fused_adamw() -> None:
     assert model.get_parameter("features.0.0.weight").is_contiguous(memory_format=torch.channels_last)
     assert isinstance(optimizer, torch.optim.AdamW)
     assert optimizer.defaults["fused"]
-    (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+    (batch,) = one.data.batches(RankShare(0, 1, 0, 1, 4, 0), CPU)
     assert batch[0].is_contiguous(memory_format=torch.channels_last)
     assert made("baseline").report()["compile"] == {"way": "off"}
 
@@ -133,7 +133,7 @@ def loss_of(seed: int, **changes: Any) -> tuple[float, torch.Tensor]:
     """Return a seeded loss on eight images, and their logits without mixing."""
     one = made("baseline", stochastic_depth=0.0, batch=8, **changes)
     model, _, _ = built(one)
-    (batch,) = one.data.batches(Share(0, 1, 0, 1, 8, 0), CPU)
+    (batch,) = one.data.batches(RankShare(0, 1, 0, 1, 8, 0), CPU)
     torch.manual_seed(seed)
     return one.loss(model, batch).item(), model(batch[0])
 
@@ -184,14 +184,14 @@ class TestNoSilentEager:
         model = one.model(CPU)
         model.register_module("classifier", nn.Sequential(Breaking(), model.get_submodule("classifier")))
         called = one.prepare(model, CPU)
-        (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+        (batch,) = one.data.batches(RankShare(0, 1, 0, 1, 4, 0), CPU)
         with pytest.raises(torch._dynamo.exc.Unsupported):
             one.loss(called, batch)
 
     def test_an_exceeded_recompile_limit_is_an_error(self) -> None:
         one = made()
         _, called, _ = built(one)
-        batches = [next(one.data.batches(Share(0, 1, 0, 1, size, 0), CPU)) for size in (2, 3)]
+        batches = [next(one.data.batches(RankShare(0, 1, 0, 1, size, 0), CPU)) for size in (2, 3)]
         # Not by monkeypatch, whose undoing deletes the setting (torch 2.15.0, utils/_config_module.py).
         with torch._dynamo.config.patch(recompile_limit=1):
             one.loss(called, batches[0])
@@ -226,7 +226,7 @@ def test_evaluation_counts_each_image_once_on_any_number_of_ranks(pictures: Path
     """In eager mode: the compiled graphs stay those of training."""
     one = on_pictures(pictures, min_accuracy=0.5)
     model, called, _ = built(one)
-    batch = next(Feed(one.data.batches(Share(0, 1, 0, 2, 4, 0), CPU), CPU, one.memory_format))
+    batch = next(Feed(one.data.batches(RankShare(0, 1, 0, 2, 4, 0), CPU), CPU, one.memory_format))
     for _ in range(2):
         torch.autograd.backward(one.loss(called.train(), batch))
     found = one.evaluate(model.eval(), CPU)
@@ -279,7 +279,7 @@ def _overlap(rank: int, world: int) -> list[dict[str, Any]]:
         assert isinstance(called, DistributedDataParallel)
         called.register_comm_hook(None, reduce)
         early = []
-        for batch in one.data.batches(Share(rank, world, 0, 6, 16 * world, 0), CPU):
+        for batch in one.data.batches(RankShare(rank, world, 0, 6, 16 * world, 0), CPU):
             loss = one.loss(called, batch)
             fired.clear()
             began = time.perf_counter()

@@ -24,14 +24,14 @@ from workloads.exits import WorkloadError
 from workloads.train.data.feed import Feed
 from workloads.train.data.items import ParquetImages, decoded, image_folder, read
 from workloads.train.data.loader import source
-from workloads.train.data.source import DataOptions, Order, Share, Source
+from workloads.train.data.source import DataOptions, Order, RankShare, TrainingData
 
 CPU = torch.device("cpu")
 SIDE = 32
 
 
-def share(rank: int = 0, world: int = 1, first: int = 0, steps: int = 6, batch: int = 7, seed: int = 3) -> Share:
-    return Share(rank, world, first, steps, batch, seed)
+def share(rank: int = 0, world: int = 1, first: int = 0, steps: int = 6, batch: int = 7, seed: int = 3) -> RankShare:
+    return RankShare(rank, world, first, steps, batch, seed)
 
 
 def config(kind: str, **changes: Any) -> DataOptions:
@@ -103,7 +103,7 @@ same = partial(torch.testing.assert_close, rtol=0, atol=0)
 """Compares tensors bit for bit."""
 
 
-def batches(found: Source, part: Share) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def batches(found: TrainingData, part: RankShare) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return list(Feed(found.batches(part, CPU), CPU, torch.contiguous_format))
 
 

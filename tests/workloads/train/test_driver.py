@@ -14,8 +14,8 @@ from tests.workloads.train.training import measured, rank, record
 from workloads.exits import Exit, WorkloadError
 from workloads.results.events import parse
 from workloads.train import driver, faults, journal, outcome, shards, task
-from workloads.train.checkpoints import Folder
-from workloads.train.result import Failure
+from workloads.train.checkpoints import RunFolder
+from workloads.train.result import AttemptFailure
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_torch_without_an_option_of_ddp_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_a_run_starts_once_and_resumes_only_after_its_start(tmp_path: Path) -> None:
     spec = specification(tmp_path, "once")
-    shards.save(Folder(str(tmp_path), "once"), "step-000000003", {"progress": {"step": 3}}, keep=2)
+    shards.save(RunFolder(str(tmp_path), "once"), "step-000000003", {"progress": {"step": 3}}, keep=2)
     with pytest.raises(WorkloadError, match="--resume once"):
         driver.train(spec, 0.0)
     with pytest.raises(WorkloadError, match="--name other"):
@@ -69,7 +69,7 @@ def test_a_run_starts_once_and_resumes_only_after_its_start(tmp_path: Path) -> N
 def test_failures_and_preemptions_are_counted_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = specification(tmp_path, "run")
     assert outcome.survived(spec) == {}
-    folder = Folder(str(tmp_path), "run")
+    folder = RunFolder(str(tmp_path), "run")
     attempt = journal.Attempt(0.0, 10.0, 2, 0, 40.0, 20.0, [journal.Span(0, 10, 20.0, 5.0)], ended="finished")
     journal.write(folder, "attempt", attempt.worker, to_json(attempt))
     failures = driver.Failures(spec)
@@ -90,7 +90,7 @@ def test_failures_and_preemptions_are_counted_apart(tmp_path: Path, capsys: pyte
 
 
 def test_two_failures_within_a_millisecond_are_both_kept(tmp_path: Path) -> None:
-    folder = Folder(str(tmp_path), "run")
+    folder = RunFolder(str(tmp_path), "run")
     for when in (1_780_000_000.1231, 1_780_000_000.1234):
-        journal.write(folder, "failure", when, to_json(Failure(when, False, {})))
+        journal.write(folder, "failure", when, to_json(AttemptFailure(when, False, {})))
     assert len(journal.read(folder)[1]) == 2

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.workloads.train.training import measured, rank
 from workloads.train.figures import MOST_POINTS, communication, curve, figures, placed, stragglers, stretches
 from workloads.train.options import Single
-from workloads.train.result import Figures
+from workloads.train.result import TrainFigures
 
 
-def of(*args: Any, **changes: Any) -> Figures:
+def of(*args: Any, **changes: Any) -> TrainFigures:
     found = figures(measured(*args, **changes))
     assert found is not None
     return found

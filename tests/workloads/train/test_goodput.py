@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.train.journal import Attempt, Span, goodput
-from workloads.train.result import Failure
+from workloads.train.result import AttemptFailure
 
 
 def attempt(
@@ -29,7 +29,7 @@ def test_a_failure_costs_the_steps_after_the_checkpoint_and_the_time_to_the_next
     # 20 steps of 1 s are trained; the next attempt resumes at 15, and steps 40 s after the last sign of life.
     first = attempt(0, 10, 20, [Span(0, 10, 10, 0), Span(10, 20, 10, 1)])
     second = attempt(0, 70, 80, [Span(15, 30, 15, 0)], resumed=15)
-    failures = [Failure(45, False, {0: "killed"}), Failure(46, True, {})]
+    failures = [AttemptFailure(45, False, {0: "killed"}), AttemptFailure(46, True, {})]
     share, survival = goodput([first, second], failures)
     assert (share.wall_s, survival.lost_steps, survival.mttr_s) == (95, 5, 40)
     assert (share.parts_s["lost_steps"], share.parts_s["recovery"]) == (5, 40)

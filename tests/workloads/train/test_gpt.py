@@ -21,14 +21,14 @@ from tests.workloads.train.training import measured, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.train import shards, trainer
-from workloads.train.checkpoints import Folder
-from workloads.train.data.source import Share
+from workloads.train.checkpoints import RunFolder
+from workloads.train.data.source import RankShare
 from workloads.train.gpt.data import BUILT_IN, Sequences, Text
 from workloads.train.gpt.flops import SIZES, Size, parameters_in_products, per_token
 from workloads.train.gpt.model import GPT
 from workloads.train.lines import heading, lines
 from workloads.train.options import REQUEST, GPTOptions, settable
-from workloads.train.place import Place
+from workloads.train.place import TrainerRank
 from workloads.train.request import resolve_gpt
 
 CPU = torch.device("cpu")
@@ -78,7 +78,7 @@ def test_sequences_cover_the_text_once_an_epoch_and_leave_the_end_out(tmp_path: 
     assert steps == 11  # 899 // 10 sequences, 8 a step
     seen = []
     for world_rank in range(2):
-        for tokens, following in data.batches(Share(world_rank, 2, 0, steps, 8, 0), CPU):
+        for tokens, following in data.batches(RankShare(world_rank, 2, 0, steps, 8, 0), CPU):
             assert torch.equal(tokens[:, 1:], following[:, :-1])
             seen += [tuple(row) for row in tokens.tolist()]
     starts = {row[0] for row in seen}
@@ -132,12 +132,12 @@ def test_fsdp_writes_a_shard_per_rank_and_resumes_bit_for_bit(tmp_path: Path) ->
     changes: dict[str, Any] = {"parallel": "fsdp", "precision": "bf16"}
     train(request(tmp_path, "whole", 3, **changes), 3)
     train(request(tmp_path, "parts", 3, steps=FIRST, **changes), 3)
-    label = Folder(str(tmp_path), "parts").checkpoints()[-1]
-    folder = Folder(str(tmp_path), "parts")
-    chunks = shards.Reader(shards.Storage(folder, label, folder.card(label))).metadata.state_dict_metadata
+    label = RunFolder(str(tmp_path), "parts").checkpoints()[-1]
+    folder = RunFolder(str(tmp_path), "parts")
+    chunks = shards.ShardReader(shards.FolderStorage(folder, label, folder.card(label))).metadata.state_dict_metadata
     assert [chunk.sizes[0] for chunk in chunks["['model']['blocks.0.projection.weight']"].chunks] == [22, 22, 20]
     train(request(tmp_path, "parts", 3, **changes), 3)
-    whole, parts = (shards.load(Folder(str(tmp_path), name), f"step-{LAST:09}") for name in ("whole", "parts"))
+    whole, parts = (shards.load(RunFolder(str(tmp_path), name), f"step-{LAST:09}") for name in ("whole", "parts"))
     for name in ("model", "optimizer", "schedule"):
         torch.testing.assert_close(parts[name], whole[name], rtol=0, atol=0)
     assert parts["progress"]["losses"] == whole["progress"]["losses"]
@@ -148,7 +148,7 @@ def test_fsdp_writes_a_shard_per_rank_and_resumes_bit_for_bit(tmp_path: Path) ->
 def _with_text(number: int, world: int, spec: str) -> str | None:
     """Train with this rank's own text."""
     own = REQUEST.validate_json(spec.replace("{rank}", str(number)))
-    return trainer.train(own, Place(number, world, CPU), 0.0).error
+    return trainer.train(own, TrainerRank(number, world, CPU), 0.0).error
 
 
 def test_another_text_is_refused_between_ranks_and_on_resume(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.workloads.train.train_ranks import specification
 from tests.workloads.train.training import scalars
 from workloads.exits import WorkloadError
 from workloads.train import journal
-from workloads.train.checkpoints import Folder
+from workloads.train.checkpoints import RunFolder
 from workloads.train.logs import Logs, forwarded
 
 SECRET = "0123456789abcdef"
@@ -98,7 +98,7 @@ def dump(rank: int, world: int, prefix: str) -> None:
 
 def test_dumps_of_the_flight_recorder_are_found_where_torch_writes_them(tmp_path: Path) -> None:
     """gloo's flight recorder, dumped on request; NCCL's writes the same file and reads the same variable."""
-    spec, folder = specification(tmp_path, "run", submitted=1000.4), Folder(str(tmp_path), "run")
+    spec, folder = specification(tmp_path, "run", submitted=1000.4), RunFolder(str(tmp_path), "run")
     assert journal.dumped(folder, spec) == ""
     prefix = tmp_path / "run" / spec.dumps
     prefix.parent.mkdir(parents=True)

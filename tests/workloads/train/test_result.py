@@ -17,7 +17,7 @@ from workloads.train.figures import communication
 from workloads.train.lines import lines
 from workloads.train.plot import picture
 from workloads.train.report import TrainView, show
-from workloads.train.result import Record, Result
+from workloads.train.result import Record, TrainResult
 
 H200 = [rank(i, [2.0, 0.5] + [0.1] * 48, gpu="NVIDIA H200", memory=60 * 2**30) for i in range(4)]
 MEASURED = measured(
@@ -52,7 +52,7 @@ def test_the_schema() -> None:
         *("scaling", "step_s", "steps", "steps_per_s", "stragglers", "units", "units_per_s"),
         *("units_per_s_per_worker", "warm_up_s", "warm_up_steps"),
     ]
-    assert Result.model_validate(written) == result(RUN)
+    assert TrainResult.model_validate(written) == result(RUN)
 
 
 def test_a_run_that_could_not_begin_is_a_result_too() -> None:
@@ -103,14 +103,14 @@ def test_the_report_names_stragglers_and_unhealthy_gpus() -> None:
     assert shown["GPU"] == (
         "rank 9 on node-1: throttled: 00000000:3b:00.0 (HwThermalSlowdown 12.3 of 60.0 s, 40 °C), Xid 79"
     )
-    assert Result.model_validate_json(found.as_json()) == found
+    assert TrainResult.model_validate_json(found.as_json()) == found
     few = dict(lines(result(record(measured([rank(number, [0.1] * 10) for number in (0, 1)])))))
     assert few["ranks"].endswith("; fewer than 20 steps show no straggler")
     assert "straggler" not in few
 
 
 @pytest.mark.parametrize("found", [result(RUN), result(record(measured([rank(0, [0.1] * 2)])), goodput=None)])
-def test_the_picture(found: Result) -> None:
+def test_the_picture(found: TrainResult) -> None:
     drawn = picture(found, "svg").decode()
     assert drawn == picture(found, "svg").decode()
     for text in ("loss", "step time, ms", "a step of each rank, ms", "convnext base tuned: first", "to the first step"):

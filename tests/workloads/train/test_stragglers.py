@@ -13,7 +13,7 @@ from infra.local.loopback import free_ports
 from tests.workloads.nccl.test_evidence_gpu import PCI, PROPERTIES, Nvml
 from tests.workloads.train import train_ranks
 from workloads.hardware import gpu
-from workloads.train.place import Place
+from workloads.train.place import TrainerRank
 from workloads.train.result import Record
 
 
@@ -47,7 +47,7 @@ def test_ranks_that_wait_in_the_forward_pass_too_are_not_compared(tmp_path: Path
 def test_record_has_the_gpus_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml()
     nvml.xids = [79]
-    monkeypatch.setattr(Place, "gpu_properties", lambda _: [PROPERTIES])
+    monkeypatch.setattr(TrainerRank, "gpu_properties", lambda _: [PROPERTIES])
     monkeypatch.setitem(sys.modules, gpu.BINDINGS, cast(Any, nvml))
     assert not dist.is_initialized()
     [port] = free_ports(1)

@@ -17,7 +17,7 @@ from tests.workloads.train.train_ranks import record, run, specification
 from tests.workloads.train.training import scalars
 from workloads.exits import Exit
 from workloads.train import journal, shards
-from workloads.train.checkpoints import Folder
+from workloads.train.checkpoints import RunFolder
 from workloads.train.result import Record
 
 WORLD = 4
@@ -36,7 +36,7 @@ def whole(storage: Path) -> Record:
 
 
 def saved(storage: Path, name: str) -> dict[str, Any]:
-    folder = Folder(str(storage), name)
+    folder = RunFolder(str(storage), name)
     return shards.load(folder, folder.checkpoints()[-1])
 
 
@@ -58,7 +58,7 @@ def test_a_whole_run_compares_gradients_and_keeps_the_last_checkpoints(whole: Re
     assert whole.figures.communication.passes == 3
     assert [step for step, _ in losses(whole)] == [5, 10, 15, 20, 25, 30]
     assert losses(whole)[-1][1] < losses(whole)[0][1]
-    assert Folder(str(storage), "whole").checkpoints() == ["step-000000020", "step-000000030"]
+    assert RunFolder(str(storage), "whole").checkpoints() == ["step-000000020", "step-000000030"]
     assert whole.curve is not None
     assert [step for step, _, _ in whole.curve.step_s] == list(range(30))
     assert [worker.rank for worker in whole.workers or []] == list(range(WORLD))
@@ -78,7 +78,7 @@ def test_a_killed_worker_costs_what_came_after_the_last_checkpoint_and_not_one_b
     assert again.resumed_at == 10
     assert losses(again) == losses(whole)
     same(saved(storage, "killed"), saved(storage, "whole"))
-    attempts, _ = journal.read(Folder(str(storage), "killed"))
+    attempts, _ = journal.read(RunFolder(str(storage), "killed"))
     assert [attempt.resumed_from for attempt in attempts] == [0, 10]
     assert attempts[1].ended == "finished"
     # The journal may lag a second behind: 17 steps were trained, 10 of them kept.
@@ -116,7 +116,7 @@ def test_a_repeatable_error_ends_the_run_at_once_and_leaves_the_last_good_checkp
     assert says in (broken.error or "")
     assert broken.step is not None
     assert broken.step <= min(steps, 1000)
-    folder = Folder(str(tmp_path), "faulty")
+    folder = RunFolder(str(tmp_path), "faulty")
     found = folder.checkpoints()
     assert (found[-1] if found else None) == last
     assert [name for name in folder.names() if name.startswith("step-")] == found
@@ -184,7 +184,7 @@ def test_epochs_end_with_an_evaluation_and_a_checkpoint_of_their_own(tmp_path: P
     assert all(0 <= row["accuracy"] <= 1 and row["images"] == 7 * 12 for row in ended.epochs)
     assert ended.evaluation == {"accuracy": ended.epochs[-1]["accuracy"]}
     assert ended.accuracy == ended.epochs[-1]["accuracy"]
-    assert Folder(str(tmp_path), "epochs").checkpoints() == ["step-000000007", "step-000000014"]
+    assert RunFolder(str(tmp_path), "epochs").checkpoints() == ["step-000000007", "step-000000014"]
     # A trace of five steps, which are in no figure; curves that TensorBoard reads.
     [trace] = (tmp_path / "epochs" / "traces").iterdir()
     traced = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]

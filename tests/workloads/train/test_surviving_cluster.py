@@ -11,7 +11,7 @@ import psutil
 
 from tests.workloads.conftest import Cluster, wait_until_free
 from workloads.exits import Exit
-from workloads.train.checkpoints import Folder, label_of
+from workloads.train.checkpoints import RunFolder, label_of
 
 SETTINGS = ("look_every=5", "probe=0", "compile=off", "check_gradients=true")
 LENGTH = ("--global-batch", "16", "--checkpoint-every", "5", *(part for text in SETTINGS for part in ("--set", text)))
@@ -70,7 +70,7 @@ def train(cluster: Cluster, *arguments: str) -> dict[str, Any]:
 
 def checkpoints(cluster: Cluster, name: str) -> list[int]:
     """Return the steps of a run's complete checkpoints."""
-    found = Folder(str(cluster.storage / "train"), name).checkpoints()
+    found = RunFolder(str(cluster.storage / "train"), name).checkpoints()
     return [int(label.removeprefix("step-")) for label in found]
 
 

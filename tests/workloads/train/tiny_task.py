@@ -10,12 +10,12 @@ import torch.distributed as dist
 from torch import nn
 
 from workloads.exits import WorkloadError
-from workloads.train.data.source import Batch, Order, Share
-from workloads.train.options import RunOptions
+from workloads.train.data.source import Batch, Order, RankShare
+from workloads.train.options import TrainRunOptions
 from workloads.train.task import Task, parallel
 
 
-class TinyOptions(RunOptions):
+class TinyOptions(TrainRunOptions):
     """Options of the tiny task.
 
     `epoch`: steps of an epoch, longer than a run by default. `missing_on`: the rank that does not find its data.
@@ -42,7 +42,7 @@ class TinyData:
             raise WorkloadError("no data set at /nowhere: name one by --data-dir")
         return Order(self.options.epoch * batch, batch, seed)
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+    def batches(self, share: RankShare, device: torch.device) -> Iterator[Batch]:
         for step in range(share.first_step, share.steps):
             if step == self.options.broken_at and share.rank == 1:
                 raise WorkloadError(f"image {step} of the data set cannot be read")

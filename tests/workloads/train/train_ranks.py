@@ -19,7 +19,7 @@ from infra.local.loopback import free_ports
 from tests.workloads.gloo_ranks import PRELOADED
 from tests.workloads.train.tiny_task import TinyOptions
 from workloads.train import task, trainer
-from workloads.train.place import Place
+from workloads.train.place import TrainerRank
 from workloads.train.result import Record
 
 CONTEXT = get_context("forkserver")
@@ -59,7 +59,7 @@ def _rank(
     dist.init_process_group("gloo", address, timeout, rank=rank, world_size=world)
     began = time.time()
     notice: Any = SimpleNamespace(deadline_ms=1000 * (began + 100), preempted_ranks=[1]) if preempted else None
-    place = replace(Place(rank, world, torch.device("cpu")), warning=lambda: notice)
+    place = replace(TrainerRank(rank, world, torch.device("cpu")), warning=lambda: notice)
     options = TinyOptions.model_validate_json(spec.replace("{rank}", str(rank)))
     try:
         return trainer.train(options.model_copy(update={"submitted": submitted or began}), place, began)

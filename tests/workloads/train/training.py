@@ -10,9 +10,9 @@ from typing import Any
 
 from infra.catalog.pins import RAY
 from workloads.hardware.gpu import Gpu
-from workloads.train.figures import Measurement, RankTimes, fields
+from workloads.train.figures import AttemptTimes, RankTimes, fields
 from workloads.train.options import ConvNeXtOptions
-from workloads.train.result import Goodput, Outcome, Record, Result, Survival, Worker
+from workloads.train.result import Goodput, Outcome, Record, Survival, TrainResult, TrainWorker
 from workloads.train.timeline import Clock
 
 
@@ -29,7 +29,7 @@ def rank(
     """Return one rank with these step times (s). By default a tenth of each is a wait for data, another for others."""
     device = f"cuda:{number % 8}" if gpu else "cpu"
     host = f"node-{number // 8}"
-    worker = Worker(rank=number, host=host, node_id=host, device=device, gpu=gpu, rows=8, health=health)
+    worker = TrainWorker(rank=number, host=host, node_id=host, device=device, gpu=gpu, rows=8, health=health)
     return RankTimes(
         worker=worker,
         step_s=list(steps),
@@ -39,16 +39,16 @@ def rank(
     )
 
 
-def measured(ranks: Sequence[RankTimes], **changes: Any) -> Measurement:
+def measured(ranks: Sequence[RankTimes], **changes: Any) -> AttemptTimes:
     """Return the measurements of a finished run of these ranks, with one step of warm-up by default."""
     steps = len(ranks[0].step_s)
     clock = Clock(submitted=1000.0, driver=1010.0, worker=1030.0, restored=1031.0, compiled=1038.0, first_step=1039.0)
     losses = [(step, 1 / step) for step in range(1, steps + 1)]
     whole: dict[str, Any] = {"batch": 8 * len(ranks), "first_step": 0, "warm_up": 1, "losses": losses}
-    return Measurement(clock=clock, ranks=list(ranks), **whole | changes)
+    return AttemptTimes(clock=clock, ranks=list(ranks), **whole | changes)
 
 
-def record(found: Measurement, **changes: Any) -> Record:
+def record(found: AttemptTimes, **changes: Any) -> Record:
     """Return the record of a finished run with these measurements."""
     steps = len(found.losses)
     whole: dict[str, Any] = {
@@ -74,7 +74,7 @@ GOODPUT = Goodput(
 )
 
 
-def result(found: Record, **changes: Any) -> Result:
+def result(found: Record, **changes: Any) -> TrainResult:
     """Return the result of a run with this record, as the driver writes it and the client reads it."""
     whole: dict[str, Any] = {
         "started": 1000.0,
@@ -88,7 +88,7 @@ def result(found: Record, **changes: Any) -> Result:
         "goodput": GOODPUT,
         "survival": SURVIVAL,
     }
-    return Result(**whole | {name: getattr(found, name) for name in Outcome.model_fields} | changes)
+    return TrainResult(**whole | {name: getattr(found, name) for name in Outcome.model_fields} | changes)
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, Any]]]:

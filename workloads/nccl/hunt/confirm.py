@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from workloads.nccl.hunt.fleet import ENOUGH, MANY, SURE, Fleet
-from workloads.nccl.hunt.result import Accused, Fault, Probe
+from workloads.nccl.hunt.result import Accused, Fault, GroupProbe
 
 TRIES = 6  # partners of a suspect at most
 BROKEN: tuple[Fault, ...] = ("wrong", "hang", "error")  # the most severe first
@@ -46,7 +46,7 @@ def confirm(fleet: Fleet, unit: int) -> None:
     _undecided(fleet, unit)
 
 
-def _proven(unit: int, failed: Sequence[Probe]) -> bool:
+def _proven(unit: int, failed: Sequence[GroupProbe]) -> bool:
     """Return whether one of these tests is decisive, and another one has none of its partners."""
     return any(
         set(one.partners(unit)).isdisjoint(other.partners(unit)) and (_decisive(one) or _decisive(other))
@@ -54,7 +54,7 @@ def _proven(unit: int, failed: Sequence[Probe]) -> bool:
     )
 
 
-def _decisive(test: Probe) -> bool:
+def _decisive(test: GroupProbe) -> bool:
     """Return whether neither a third unit nor another test explains this failure.
 
     Tests that run side by side share the links above their switches. Sharing slows tests; it causes neither hangs nor
@@ -63,7 +63,7 @@ def _decisive(test: Probe) -> bool:
     return test.kind == "pair" and (test.broken is not None or (test.alone and len(test.samples) >= MANY))
 
 
-def _fault_of(failed: Sequence[Probe]) -> Fault:
+def _fault_of(failed: Sequence[GroupProbe]) -> Fault:
     """Return the most severe fault."""
     broken = {test.broken for test in failed}
     unsteady = any(test.unsteady for test in failed)
@@ -84,7 +84,7 @@ def _undecided(fleet: Fleet, unit: int) -> None:
     fleet.find("undecided", units, text, failed)
 
 
-def explain(fleet: Fleet, test: Probe) -> Probe | None:
+def explain(fleet: Fleet, test: GroupProbe) -> GroupProbe | None:
     """Run a failed test again alone. Return this repetition if it fails: one of the units is at fault.
 
     If it passes, the whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
@@ -160,17 +160,17 @@ def find_undecided_rails(fleet: Fleet) -> None:
                 fleet.findings[index] = finding.model_copy(update={"kind": "undecided", "text": text})
 
 
-def _by_rail(fleet: Fleet, pairs: Sequence[tuple[int, ...]]) -> list[tuple[Probe, ...]]:
+def _by_rail(fleet: Fleet, pairs: Sequence[tuple[int, ...]]) -> list[tuple[GroupProbe, ...]]:
     """Test the rails one after another, all pairs side by side, and return the tests of each pair."""
     rails = range(fleet.options.rails)
     rounds = [fleet.run([_rail(fleet, pair, rail) for pair in pairs]) for rail in rails]
     return list(zip(*rounds, strict=True))
 
 
-def _rail(fleet: Fleet, units: tuple[int, ...], rail: int, shifted: bool = False) -> Probe:
+def _rail(fleet: Fleet, units: tuple[int, ...], rail: int, shifted: bool = False) -> GroupProbe:
     stage = "rail shift" if shifted else "rails"
-    return Probe("rail", units, stage, units[:1], rail, shifted, fleet.options.samples or 1)
+    return GroupProbe("rail", units, stage, units[:1], rail, shifted, fleet.options.samples or 1)
 
 
-def _slow(tests: Sequence[Probe]) -> list[int]:
+def _slow(tests: Sequence[GroupProbe]) -> list[int]:
     return [test.rail or 0 for test in tests if test.failed]

@@ -16,12 +16,12 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from workloads.exits import Exit, blames_peer, last_line
 from workloads.nccl.driver import describe, run
-from workloads.nccl.gang import EXTRA_PATIENCE_S, NO_ANSWER, Gang
+from workloads.nccl.gang import EXTRA_PATIENCE_S, NO_ANSWER, BenchGang
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Answer, HuntResult, Probe, Rail, Report, Round, Unit, conclude, fields_of
+from workloads.nccl.hunt.result import Answer, GroupProbe, HuntResult, Rail, Report, Round, Unit, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged, with_logged_nics
-from workloads.nccl.kinds import Place
+from workloads.nccl.kinds import RankPosition
 from workloads.nccl.units import busbw
 from workloads.results.events import emit
 
@@ -32,7 +32,7 @@ CHECK_S = 5  # seconds between two checks of the nodes of restarting ranks
 class Running:
     """A running test: its ranks in the order of their process group, those still awaited, their reports and errors."""
 
-    probe: Probe
+    probe: GroupProbe
     ranks: list[int]
     awaited: set[int] = field(default_factory=set)
     reports: dict[int, Report] = field(default_factory=dict)
@@ -49,7 +49,7 @@ def failed_by_peer(error: RayError) -> bool:
     return isinstance(error, RayTaskError) and blames_peer(cause)
 
 
-class HuntGang(Gang):
+class HuntGang(BenchGang):
     """A gang whose ranks form a new group for every test. A test that breaks ends only its own group."""
 
     rank = "workloads.nccl.hunt.rank:HuntRank"
@@ -66,7 +66,7 @@ class HuntGang(Gang):
     def _watch(self, ranks: Iterable[int]) -> None:
         members = [self.members[rank] for rank in ranks]
         world = len(self.actors)
-        places = [(Place(member.rank, world, self.per_node), member.ip) for member in members]
+        places = [(RankPosition(member.rank, world, self.per_node), member.ip) for member in members]
         calls = [self.actors[place.rank].call.remote("watch", place, ip) for place, ip in places]
         self._gather(calls, "starting the evidence", self.options.timeout_s)
 
@@ -143,7 +143,7 @@ class HuntGang(Gang):
         self._arrange(back, "the restart")
         self._watch(back)
 
-    def _ranks(self, test: Probe) -> list[int]:
+    def _ranks(self, test: GroupProbe) -> list[int]:
         rails = self.options.rails
         if test.kind != "rail":
             return [unit * rails + rail for unit in test.units for rail in range(rails)]
@@ -172,7 +172,7 @@ class HuntGang(Gang):
                 continue
             probe = test.probe
             for index, rank in enumerate(test.ranks):
-                place = Place(index, len(test.ranks), 1 if probe.kind == "rail" else options.rails)
+                place = RankPosition(index, len(test.ranks), 1 if probe.kind == "rail" else options.rails)
                 call = self.actors[rank].call.remote("take_part", options, probe.count, place, first.ip, port)
                 calls[call] = test, rank
         for test in running:

@@ -9,7 +9,17 @@ from random import Random
 from statistics import median
 
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, FindingKind, HuntFinding, Kind, Probe, Round
+from workloads.nccl.hunt.result import (
+    NETWORK,
+    SINGLE,
+    Accused,
+    Answer,
+    FindingKind,
+    GroupProbe,
+    HuntFinding,
+    Kind,
+    Round,
+)
 
 ENOUGH = 3  # tests of a kind that make a reference
 MANY = 5  # samples among which a single slow one shows a flapping link
@@ -38,7 +48,7 @@ class References:
         self._samples: defaultdict[Kind, list[float]] = defaultdict(list)
         self._broken: Counter[Kind] = Counter()
 
-    def add(self, test: Probe) -> None:
+    def add(self, test: GroupProbe) -> None:
         """Add a result. One that broke has no bandwidth, but counts towards ENOUGH."""
         if test.value is None:
             self._broken[test.kind] += 1
@@ -76,7 +86,7 @@ class References:
         above = [sample / reference - 1 for sample in samples if sample > reference]
         return median(above) / UPPER_QUARTILE if above else 0.0
 
-    def judge(self, tests: Iterable[Probe]) -> None:
+    def judge(self, tests: Iterable[GroupProbe]) -> None:
         """Set the tests' reference and whether they failed; None if there is nothing to compare with."""
         for kind, same in groupby(tests, key=lambda test: test.kind):
             reference, noise = self.reference(kind), self.noise(kind)
@@ -96,7 +106,7 @@ class References:
                     test.unsteady = low and high and len(test.samples) >= MANY and kind in NETWORK
                     test.failed = test.share < limit or test.unsteady
 
-    def borderline(self, test: Probe) -> bool:
+    def borderline(self, test: GroupProbe) -> bool:
         """Return whether noise could have decided: near the limit and measured fewer than three times."""
         if test.share is None or test.limit is None or len(test.samples) >= 3:
             return False
@@ -116,22 +126,22 @@ class Fleet:
         self.random = Random(options.seed)
         self.units = range(options.units)
         self.rounds: list[Round] = []
-        self.tests: list[Probe] = []
+        self.tests: list[GroupProbe] = []
         self.good: set[int] = set()
         self.passed: Counter[int] = Counter()
         self.accused: dict[int, Accused] = {}
         self.findings: list[HuntFinding] = []
         self.serial = False
-        self._failed_pairs: list[Probe] = []
-        self._replayed: dict[int, list[Probe]] = {}
+        self._failed_pairs: list[GroupProbe] = []
+        self._replayed: dict[int, list[GroupProbe]] = {}
 
-    def test(self, tests: Sequence[Probe]) -> list[Probe]:
+    def test(self, tests: Sequence[GroupProbe]) -> list[GroupProbe]:
         """Run tests concurrently, judge them, and measure borderline ones again."""
         self.run(tests)
         self.judge(tests)
         return list(tests)
 
-    def run(self, tests: Sequence[Probe], repeat: bool = False) -> list[Probe]:
+    def run(self, tests: Sequence[GroupProbe], repeat: bool = False) -> list[GroupProbe]:
         """Run tests concurrently. A repeat does not change the references."""
         for batch in [(test,) for test in tests] if self.serial else [tuple(tests)] if tests else []:
             for test, answer in zip(batch, self.answer(batch), strict=True):
@@ -143,7 +153,7 @@ class Fleet:
             self.rounds.append(batch)
         return list(tests)
 
-    def judge(self, tests: Sequence[Probe]) -> None:
+    def judge(self, tests: Sequence[GroupProbe]) -> None:
         """Judge tests. Those that noise could have decided are measured again, and the median of all decides."""
         pending = list(tests)
         while pending:
@@ -160,7 +170,9 @@ class Fleet:
                 if test.kind == "pair":
                     self.passed.update(dict.fromkeys(test.units, len(test.samples)))
 
-    def probe(self, units: Iterable[int], stage: str, suspects: Iterable[int] | None = None, samples: int = 1) -> Probe:
+    def probe(
+        self, units: Iterable[int], stage: str, suspects: Iterable[int] | None = None, samples: int = 1
+    ) -> GroupProbe:
         """Return a network test of `units`: a pair of two, a group of more. All are suspects by default.
 
         It takes `samples` samples, or as many as the options ask for if that is more.
@@ -168,7 +180,7 @@ class Fleet:
         units = tuple(units)
         suspects = units if suspects is None else tuple(suspects)
         count = max(samples, self.options.samples or 1)
-        return Probe("pair" if len(units) == 2 else "group", units, stage, suspects, count=count)
+        return GroupProbe("pair" if len(units) == 2 else "group", units, stage, suspects, count=count)
 
     def trusted(self) -> set[int]:
         """Return the known-good units that are neither accused nor in a failed pair of two good units."""
@@ -180,7 +192,7 @@ class Fleet:
         found = sorted(self.trusted().difference(without))
         return self.random.sample(found, len(found) if most is None else min(most, len(found)))
 
-    def failures(self, unit: int) -> list[Probe]:
+    def failures(self, unit: int) -> list[GroupProbe]:
         """Return the failed network tests of `unit`, pairs first."""
         failed = [test for test in self.tests if test.failed and test.kind in NETWORK and unit in test.units]
         return sorted(failed, key=lambda test: len(test.units))
@@ -190,14 +202,14 @@ class Fleet:
         tests = [test.units for test in self.tests if test.kind in NETWORK and unit in test.units]
         return set().union(*tests)
 
-    def replay(self, number: int) -> list[Probe]:
+    def replay(self, number: int) -> list[GroupProbe]:
         """Run a whole round again, once, and return its tests in the round's order."""
         if number not in self._replayed:
             tests = [test.again("replay", max(MANY, test.count)) for test in self.rounds[number]]
             self._replayed[number] = self.test(tests)
         return self._replayed[number]
 
-    def find(self, kind: FindingKind, units: Iterable[int], text: str, tests: Iterable[Probe] = ()) -> None:
+    def find(self, kind: FindingKind, units: Iterable[int], text: str, tests: Iterable[GroupProbe] = ()) -> None:
         """Record a finding, once for the same units."""
         finding = HuntFinding(kind=kind, units=list(units), tests=[test.number for test in tests], text=text)
         if not any((one.kind, one.units) == (finding.kind, finding.units) for one in self.findings):
@@ -211,9 +223,9 @@ class Fleet:
             self.find("fleet", self.units, f"{text}: what all of them share, no single unit")
 
 
-def _disjoint(tests: Sequence[Probe]) -> list[list[Probe]]:
+def _disjoint(tests: Sequence[GroupProbe]) -> list[list[GroupProbe]]:
     """Return the tests in batches that share no unit."""
-    batches: list[tuple[set[int], list[Probe]]] = []
+    batches: list[tuple[set[int], list[GroupProbe]]] = []
     for test in tests:
         batch = next((one for one in batches if one[0].isdisjoint(test.units)), None)
         if batch is None:

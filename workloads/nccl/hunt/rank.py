@@ -14,7 +14,7 @@ from workloads.hardware.nic import nearest
 from workloads.nccl.gang import EXTRA_PATIENCE_S
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Report
-from workloads.nccl.kinds import COLLECTIVES, Place
+from workloads.nccl.kinds import COLLECTIVES, RankPosition
 from workloads.nccl.operations import Operation
 from workloads.nccl.rank import Rank
 
@@ -30,11 +30,11 @@ class HuntRank(Rank):
         gpu = pci_address(torch.cuda.get_device_properties(0)) if self.use_gpu else None
         return nearest(gpu) if gpu else []
 
-    def watch(self, place: Place, own_ip: str) -> None:
+    def watch(self, place: RankPosition, own_ip: str) -> None:
         """Start collecting this process's evidence: NCCL reads its settings once, before its first communicator."""
         self._collect(place, own_ip)
 
-    def take_part(self, options: HuntOptions, samples: int, place: Place, address: str, port: int) -> Report:
+    def take_part(self, options: HuntOptions, samples: int, place: RankPosition, address: str, port: int) -> Report:
         """Run one test: join its group at address:port, measure and verify, leave."""
         self.loop.stage = "forming its group"
         # Longer than the driver waits: the driver names the silent ranks, while NCCL's watchdog would end this process.

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from workloads.evidence.show import counted, show_evidence
-from workloads.nccl.hunt.result import Accused, HuntResult, Probe
+from workloads.nccl.hunt.result import Accused, GroupProbe, HuntResult
 from workloads.nccl.report import BenchView, show_fault, show_reason
 from workloads.results.events import Event
 from workloads.results.files import write_file
@@ -96,7 +96,7 @@ def _named(result: HuntResult) -> list[int]:
     return sorted(found | {one.unit for one in result.accused})
 
 
-def evidence(test: Probe, accused: Accused) -> str:
+def evidence(test: GroupProbe, accused: Accused) -> str:
     """Return one test against a unit as a line."""
     partners = ", ".join(map(str, test.partners(accused.unit)))
     where = f"test {test.number}, " + (f"with unit {partners}" if partners else "without a partner")
@@ -108,14 +108,14 @@ def evidence(test: Probe, accused: Accused) -> str:
     return f"{where}: {test.value:.4g} {measure}; usual is {test.reference:.4g} ({test.share:.0%})"
 
 
-def _matrix(result: HuntResult) -> tuple[list[int], dict[tuple[int, ...], Probe]]:
+def _matrix(result: HuntResult) -> tuple[list[int], dict[tuple[int, ...], GroupProbe]]:
     """Return the units with a measured pair, and the last test of each pair by both orders of its units."""
     pairs = [test for test in result.tests if test.kind == "pair"]
     tests = {key: test for test in pairs for key in (test.units, test.units[::-1])}
     return sorted({unit for pair in tests for unit in pair}), tests
 
 
-def _figure(test: Probe | None) -> str:
+def _figure(test: GroupProbe | None) -> str:
     if test is None:
         return ""
     return test.broken or ("" if test.value is None else f"{test.value:.4g}")
@@ -170,7 +170,7 @@ def as_text(result: HuntResult) -> Text:
     return text
 
 
-def color(test: Probe | None) -> str:
+def color(test: GroupProbe | None) -> str:
     """Return a cell's color in the picture."""
     if test is not None and test.broken:
         return BROKEN

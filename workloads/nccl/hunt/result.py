@@ -17,7 +17,7 @@ from workloads.evidence.facts import Evidence
 from workloads.exits import Exit
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.result import NcclResult
-from workloads.results.documents import Part
+from workloads.results.documents import ResultPart
 
 SCHEMA = "rdma-ray/hunt/2"
 ISOLATE_BELOW = 0.5  # share of the reference below which a unit slows every job that uses it
@@ -73,7 +73,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Probe:
+class GroupProbe:
     """One test of one process group, which is formed and measured: the request, then its result and its judgment.
 
     Attributes:
@@ -110,25 +110,25 @@ class Probe:
     broken: Broken | None = None
     detail: str = ""
 
-    def take(self, result: Answer | Probe) -> None:
+    def take(self, result: Answer | GroupProbe) -> None:
         """Add a result of this test; the median of all samples counts."""
         self.samples += result.samples
         self.broken, self.detail = result.broken, result.detail
         self.value = median(self.samples) if self.samples and self.broken is None else None
 
-    def again(self, stage: str, count: int, units: tuple[int, ...] | None = None) -> Probe:
+    def again(self, stage: str, count: int, units: tuple[int, ...] | None = None) -> GroupProbe:
         """Return the same test, to run once more."""
-        return Probe(self.kind, units or self.units, stage, self.suspects, self.rail, self.shifted, count)
+        return GroupProbe(self.kind, units or self.units, stage, self.suspects, self.rail, self.shifted, count)
 
     def partners(self, unit: int) -> tuple[int, ...]:
         return tuple(other for other in self.units if other != unit)
 
 
-Round = tuple[Probe, ...]
+Round = tuple[GroupProbe, ...]
 """Tests that share no unit and run concurrently."""
 
 
-class Rail(Part):
+class Rail(ResultPart):
     """Position of a rank in its unit: its GPU, and the RDMA devices that its evidence names, if any.
 
     Several devices are all candidates: machines such as p5en have two per GPU. No device is named by its number alone.
@@ -143,7 +143,7 @@ class Rail(Part):
         return f"rail {number}{of}" + (f" ({' or '.join(self.nics)})" if self.nics else "")
 
 
-class Unit(Part):
+class Unit(ResultPart):
     """Unit that a hunt can accuse: a node with its ranks, or one rank."""
 
     unit: int
@@ -178,7 +178,7 @@ class Accused:
     evidence: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, unit: int, fault: Fault, failed: Sequence[Probe]) -> Accused:
+    def of(cls, unit: int, fault: Fault, failed: Sequence[GroupProbe]) -> Accused:
         """Accuse a unit with these failed tests as the evidence."""
         shares = [test.share for test in failed if test.share is not None]
         share = median(shares) if shares else None
@@ -223,7 +223,7 @@ class Accused:
         return replace(self, name=unit.name, nics=nics, action=f"{first}; {then}")
 
 
-class HuntFinding(Part):
+class HuntFinding(ResultPart):
     """A problem that is not one unit's proven fault. `tests` are the numbers of the tests that show it.
 
     undecided: one of `units`, and too few known-good partners to decide which. fabric: slow only while other tests run,
@@ -238,10 +238,10 @@ class HuntFinding(Part):
     text: str
 
 
-class HuntVerdict(Part):
+class HuntVerdict(ResultPart):
     """Result of a search. `network_tests` counts groups and pairs with repeats and controls, `rounds` all rounds."""
 
-    tests: list[Probe] = Field(default_factory=list)
+    tests: list[GroupProbe] = Field(default_factory=list)
     accused: list[Accused] = Field(default_factory=list)
     findings: list[HuntFinding] = Field(default_factory=list)
     network_tests: int = 0

@@ -18,7 +18,7 @@ from statistics import median
 from workloads.nccl.hunt.confirm import confirm, explain, find_rails, find_undecided_rails
 from workloads.nccl.hunt.fleet import ENOUGH, MANY, SURE, Fleet
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, HuntVerdict, Probe, Round
+from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, GroupProbe, HuntVerdict, Round
 
 SMALL = 32  # units that are searched by pairs
 ROTATED = 2  # rounds of pairs without --full
@@ -34,7 +34,7 @@ class Suspects:
     """Units of which at least one is at fault if the failed test `origin` is right; unknown units without one."""
 
     units: Sequence[int]
-    origin: Probe | None = None
+    origin: GroupProbe | None = None
 
 
 def hunt(options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> HuntVerdict:
@@ -64,7 +64,7 @@ def _single(fleet: Fleet) -> None:
     """Test each unit alone: its compute, and the links between its ranks. These verdicts need no partner."""
     for kind in SINGLE if fleet.options.rails > 1 else SINGLE[:1]:
         units = [unit for unit in fleet.units if unit not in fleet.accused]
-        tests = fleet.test([Probe(kind, (unit,), "single", (unit,), count=MANY) for unit in units])
+        tests = fleet.test([GroupProbe(kind, (unit,), "single", (unit,), count=MANY) for unit in units])
         failed = [test for test in tests if test.failed]
         repeated = fleet.run([test.again("repeat", MANY) for test in failed], repeat=True)
         fleet.judge(repeated)
@@ -124,7 +124,7 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> None:
     rounds = circle(units)
     if not fleet.options.full and len(units) > ALL_UP_TO:
         rounds = rounds[:ROTATED]
-    tests: list[Probe] = []
+    tests: list[GroupProbe] = []
     for pairs in rounds:
         # Every hang costs a whole time-out: skip a unit that hung with two partners.
         hung = Counter(unit for test in tests if test.broken == "hang" for unit in test.units)
@@ -165,7 +165,7 @@ def _groups(fleet: Fleet, units: Sequence[int]) -> None:
 def _settle(fleet: Fleet, suspects: Sequence[Suspects], size: int) -> None:
     """Confirm the suspects. Explain the failures that remain, and search those with a unit at fault again."""
     for _ in range(PASSES):
-        origins: dict[int, Probe] = {}
+        origins: dict[int, GroupProbe] = {}
         for one in suspects:
             if len(one.units) == 1:
                 confirm(fleet, one.units[0])
@@ -182,7 +182,7 @@ def _settle(fleet: Fleet, suspects: Sequence[Suspects], size: int) -> None:
         fleet.find("intermittent", test.suspects, text, [test])
 
 
-def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> list[Probe]:
+def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> list[GroupProbe]:
     """Test the first groups. If most fail, repeat one alone to see whether concurrent tests overload the fabric."""
     tests = fleet.test([fleet.probe(group, "groups") for group in groups])
     fleet.check_floor("group")
@@ -204,7 +204,7 @@ def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> list[Probe]:
     return [*(test for test in tests if not test.failed), alone, *rest]
 
 
-def _narrow(fleet: Fleet, failed: Sequence[Probe], size: int) -> list[Suspects]:
+def _narrow(fleet: Fleet, failed: Sequence[GroupProbe], size: int) -> list[Suspects]:
     """Split the units of failed tests, all side by side, down to single suspects.
 
     All parts of a set but the last are tested. If they pass, the fault is in the last; if not, the last is unknown, and
@@ -235,20 +235,20 @@ def _narrow(fleet: Fleet, failed: Sequence[Probe], size: int) -> list[Suspects]:
                 sets.append(Suspects(rest, one.origin))
 
 
-def _plan(fleet: Fleet, sets: Sequence[Suspects], size: int) -> list[tuple[Suspects, list[Probe]]]:
+def _plan(fleet: Fleet, sets: Sequence[Suspects], size: int) -> list[tuple[Suspects, list[GroupProbe]]]:
     """Return the tests of the next round by set, and pairs of known-good units if pairs have no reference yet.
 
     Known-good units fill each test up to `size`: tests of one size have one reference. A set waits for the next round
     if too few of them are free, or if one of its units is in another test.
     """
-    planned: list[tuple[Suspects, list[Probe]]] = []
+    planned: list[tuple[Suspects, list[GroupProbe]]] = []
     busy: set[int] = set()
     suspects = {unit for one in sets for unit in one.units}
     ways = 4 if len(sets) <= FEW and not fleet.serial else 2
     for one in sets:
         if not busy.isdisjoint(one.units):  # sets from later failures can share units
             continue
-        tests: list[Probe] = []
+        tests: list[GroupProbe] = []
         for part in _parts(one.units, ways)[:-1] if one.origin else [one.units]:
             filling = fleet.known_good(busy | suspects, most=max(0, size - len(part)))
             count = SURE if one.origin and one.origin.unsteady else 1

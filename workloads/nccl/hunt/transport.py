@@ -12,7 +12,7 @@ from workloads.evidence.facts import Evidence, LogFacts
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import SINGLE, Accused, HuntFinding, HuntVerdict, Rail, Unit
 from workloads.nccl.problems import node_problems, problems
-from workloads.nccl.result import Finding
+from workloads.nccl.result import EvidenceFinding
 
 WRONG_PATH = ("socket-transport", "other-plugin", "other-provider", "no-gdrdma", "nic-missing")
 """Findings that show a unit's own fault."""
@@ -96,7 +96,7 @@ def _of_unit(unit: int, options: HuntOptions, evidence: Evidence) -> Evidence:
     return evidence.model_copy(update={"ranks": ranks})
 
 
-def _path(log: LogFacts | None, options: HuntOptions) -> Iterator[Finding]:
+def _path(log: LogFacts | None, options: HuntOptions) -> Iterator[EvidenceFinding]:
     """Yield what the log of one unit says of the path. It holds groups of many sizes, so their sizes are no finding."""
     nodes, _ = options.world
     if options.transport is None or nodes < 2:

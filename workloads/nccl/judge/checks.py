@@ -12,10 +12,10 @@ from workloads.evidence.show import counted
 from workloads.exits import Exit
 from workloads.nccl.judge import expectation as rules
 from workloads.nccl.judge.expectation import Expectation
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run
+from workloads.nccl.judge.measurement import MeasuredRow, MeasuredRun, Measurement, RowFigures
 from workloads.nccl.judge.nccl_tests import UNNAMED
 from workloads.nccl.problems import failure, problems, remark
-from workloads.nccl.result import Comparison, Finding
+from workloads.nccl.result import Comparison, EvidenceFinding
 from workloads.nccl.units import BUSBW_FACTORS, algbw, busbw, format_size
 
 RELATIVE = 0.01  # a time is printed with four digits at least
@@ -36,7 +36,7 @@ def is_whole(found: Measurement) -> bool:
     return bool(found.runs) and all((run.rows or run.guarded) and run.ended for run in found.runs)
 
 
-def completeness(found: Measurement) -> Iterator[Finding]:
+def completeness(found: Measurement) -> Iterator[EvidenceFinding]:
     """Find a missing or incomplete result, or a hang. A time-out that did not stop the run is a remark."""
     first_error = "".join(f": {line}" for line in found.errors[:1])
     if found.hang:
@@ -59,7 +59,7 @@ def completeness(found: Measurement) -> Iterator[Finding]:
             yield failure("damaged", text, Exit.ERROR)
 
 
-def operations(found: Measurement, expected: Expectation) -> Iterator[Finding]:
+def operations(found: Measurement, expected: Expectation) -> Iterator[EvidenceFinding]:
     """Find a requested operation that is missing, and a table that does not name its operation."""
     there = {row.op for row in found.rows}
     if UNNAMED in there:
@@ -72,7 +72,7 @@ def operations(found: Measurement, expected: Expectation) -> Iterator[Finding]:
             yield failure("no-operation", text)
 
 
-def wrong_data(found: Measurement) -> Iterator[Finding]:
+def wrong_data(found: Measurement) -> Iterator[EvidenceFinding]:
     """Find wrong elements in every row, in both columns, and in the tool's own sum."""
     for run in found.runs:
         bad = [row for row in run.rows if any(figures.wrong for figures in row.columns)]
@@ -88,7 +88,7 @@ def wrong_data(found: Measurement) -> Iterator[Finding]:
             yield failure("wrong-data", text, Exit.WRONG_DATA)
 
 
-def unchecked(found: Measurement, expected: Expectation) -> Iterator[Finding]:
+def unchecked(found: Measurement, expected: Expectation) -> Iterator[EvidenceFinding]:
     """Find rows whose data was not checked."""
     rows = [row for row in found.rows if expected.includes(row.op)]
     without = sum(any(figures.wrong is None for figures in row.columns) for row in rows)
@@ -98,7 +98,7 @@ def unchecked(found: Measurement, expected: Expectation) -> Iterator[Finding]:
         yield remark("unchecked", text) if expected.no_check else failure("unchecked", text)
 
 
-def disagreements(run: Run, ranks: int) -> list[Finding]:
+def disagreements(run: MeasuredRun, ranks: int) -> list[EvidenceFinding]:
     """Find a table that contradicts itself: bandwidths follow from sizes, times and the number of ranks.
 
     This catches Gbit/s, GiB/s or milliseconds in place of GB/s and microseconds. `ranks` is the requested
@@ -112,7 +112,7 @@ def disagreements(run: Run, ranks: int) -> list[Finding]:
     return [one.model_copy(update={"text": one.text + more}) for one in found[:1]]
 
 
-def _disagreement(row: MeasuredRow, figures: Figures, run: Run, ranks: int) -> Finding | None:
+def _disagreement(row: MeasuredRow, figures: RowFigures, run: MeasuredRun, ranks: int) -> EvidenceFinding | None:
     expected = algbw(row.size, figures.time_us / 1e6)
     coarse = figures.time_error / figures.time_us
     if not _agree(figures.algbw, expected, coarse):
@@ -139,7 +139,7 @@ def _agree(printed: float, expected: float, coarse: float) -> bool:
     return abs(printed - expected) <= (RELATIVE + coarse / max(1 - coarse, 0.5)) * expected + ABSOLUTE
 
 
-def ranks(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
+def ranks(run: MeasuredRun, log: LogFacts, expected: Expectation) -> Iterator[EvidenceFinding]:
     """Find too few ranks, too many, or ranks in separate groups."""
     found, groups = run.ranks, len({member.group for member in run.members})
     of = f"{counted(expected.nodes, 'node')} of {expected.machine} have {expected.ranks} GPUs"
@@ -156,7 +156,7 @@ def ranks(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
         yield failure("another-run", f"{of}, and {found} ranks took part: another run's output?")
 
 
-def hosts(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
+def hosts(run: MeasuredRun, log: LogFacts, expected: Expectation) -> Iterator[EvidenceFinding]:
     """Check that the ranks ran on as many hosts as nodes were requested, evenly."""
     names = run.hosts or list(log.hosts.values())
     nodes, count = expected.nodes, len(set(names))
@@ -172,7 +172,7 @@ def hosts(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
         yield failure("uneven", f"the hosts have different numbers of ranks: {sorted(uneven)}")
 
 
-def same_run(found: Measurement) -> Iterator[Finding]:
+def same_run(found: Measurement) -> Iterator[EvidenceFinding]:
     """Check that the log is that of the run. Both name hosts as the kernel does, without the domain."""
     logged = sorted({name.split(".")[0] for name in found.log.hosts.values()})
     figures = sorted({name.split(".")[0] for run in found.runs for name in run.hosts})
@@ -181,7 +181,7 @@ def same_run(found: Measurement) -> Iterator[Finding]:
         yield failure("another-run", text)
 
 
-def covered(found: Measurement, expected: Expectation) -> Iterator[Finding]:
+def covered(found: Measurement, expected: Expectation) -> Iterator[EvidenceFinding]:
     """Check that every node has a rank with a log, which shows that node's NICs only."""
     hosts = sorted(set(found.log.hosts.values()))
     if 0 < len(hosts) < min(expected.nodes, found.log.nnodes or expected.nodes):
@@ -189,7 +189,7 @@ def covered(found: Measurement, expected: Expectation) -> Iterator[Finding]:
         yield failure("some-nodes", f"the log covers {len(hosts)} of {nodes}: {', '.join(hosts[:4])}")
 
 
-def times(run: Run) -> Iterator[Finding]:
+def times(run: MeasuredRun) -> Iterator[EvidenceFinding]:
     """Check that the times are the ranks' mean, as in published figures, or the slowest rank's."""
     if run.average in (0, 2):
         whose = "rank 0's" if run.average == 0 else "the fastest rank's"
@@ -197,7 +197,7 @@ def times(run: Run) -> Iterator[Finding]:
         yield failure("whose-time", text)
 
 
-def gpus(run: Run, expected: Expectation) -> Iterator[Finding]:
+def gpus(run: MeasuredRun, expected: Expectation) -> Iterator[EvidenceFinding]:
     """Check that the devices are those of the machine."""
     machine = expected.row
     models = sorted({member.gpu for member in run.members if member.gpu})
@@ -207,7 +207,7 @@ def gpus(run: Run, expected: Expectation) -> Iterator[Finding]:
         yield failure("other-gpu", text)
 
 
-def transport(found: Measurement, expected: Expectation) -> Iterator[Finding]:
+def transport(found: Measurement, expected: Expectation) -> Iterator[EvidenceFinding]:
     """Check in NCCL's log how the data traveled."""
     nodes, machine, log = expected.nodes, expected.row, found.log
     # `NCCL version …` alone, as nccl-tests' output often has it, shows nothing of the transport.
@@ -224,7 +224,7 @@ def transport(found: Measurement, expected: Expectation) -> Iterator[Finding]:
         )
 
 
-def possible(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
+def possible(run: MeasuredRun, log: LogFacts, expected: Expectation) -> Iterator[EvidenceFinding]:
     """Find a row above what the NICs can carry, in either column."""
     for row in run.rows:
         limit = rules.ceiling(row.op, expected, rules.algorithms_of(row.op, run, log))
@@ -241,10 +241,12 @@ def possible(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding
             return  # larger rows repeat it
 
 
-def bandwidth(runs: Sequence[Run], log: LogFacts, expected: Expectation) -> tuple[list[Comparison], list[Finding]]:
+def bandwidth(
+    runs: Sequence[MeasuredRun], log: LogFacts, expected: Expectation
+) -> tuple[list[Comparison], list[EvidenceFinding]]:
     """Compare every judged row with its published figure."""
     comparisons: list[Comparison] = []
-    found: list[Finding] = []
+    found: list[EvidenceFinding] = []
     met: set[str] = set()
     rows = [(run, row) for run in runs for row in rules.headline(run.rows) if row.op in BUSBW_FACTORS]
     for run, row in rows:
@@ -271,7 +273,7 @@ def bandwidth(runs: Sequence[Run], log: LogFacts, expected: Expectation) -> tupl
     return comparisons, found
 
 
-def _shortfall(row: MeasuredRow, comparison: Comparison, gates: bool) -> Iterator[Finding]:
+def _shortfall(row: MeasuredRow, comparison: Comparison, gates: bool) -> Iterator[EvidenceFinding]:
     share, source = comparison.share, comparison.source
     text = f"{row.name}: {comparison.measured:.1f} GB/s, {share:.1%} of {comparison.expected:g} GB/s"
     if not gates:
@@ -282,7 +284,7 @@ def _shortfall(row: MeasuredRow, comparison: Comparison, gates: bool) -> Iterato
         yield remark("slow", f"{text} ({source}), below {rules.WARN_BELOW:.0%}")
 
 
-def no_baseline(missing: Sequence[str], expected: Expectation) -> Finding:
+def no_baseline(missing: Sequence[str], expected: Expectation) -> EvidenceFinding:
     """Report the operations without a published figure to meet, and those that have one."""
     floors = sorted(expected.row.baselines, key=lambda floor: -floor.size)
     smallest = {(floor.nodes, floor.op): floor.size for floor in floors if floor.gates}

@@ -24,7 +24,7 @@ from infra.catalog.baselines import Baseline
 from infra.catalog.machines import CATALOG, NVLINK, Machine
 from workloads.evidence.facts import LogFacts
 from workloads.exits import WorkloadError
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
+from workloads.nccl.judge.measurement import MeasuredRow, MeasuredRun, RowFigures
 from workloads.nccl.judge.nccl_tests import one_algorithm
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import TOLERANCE as TOLERANCE
@@ -132,7 +132,7 @@ def ceiling(op: str, expected: Expectation, algorithms: frozenset[str]) -> float
             return None
 
 
-def column(row: MeasuredRow) -> Figures | None:
+def column(row: MeasuredRow) -> RowFigures | None:
     """Return the figures that count: out of place, as in publications."""
     return row.out_of_place
 
@@ -166,7 +166,7 @@ def measured(row: MeasuredRow, ranks: int) -> float | None:
     return busbw(row.op, row.size, figures.time_us / 1e6, ranks)
 
 
-def algorithms_of(op: str, run: Run, log: LogFacts) -> frozenset[str]:
+def algorithms_of(op: str, run: MeasuredRun, log: LogFacts) -> frozenset[str]:
     """Return what NCCL used for `op` at its largest size (`ring`, `nvlstree`); empty if nothing shows it.
 
     A log that names algorithms without operations shows it only if it names a single algorithm.

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workloads.evidence.facts import LogFacts
-from workloads.nccl.result import Finding
+from workloads.nccl.result import EvidenceFinding
 from workloads.nccl.units import format_size
 
 Form = Literal["rdma-ray", "nccl-tests", "unreadable", "none"]
 
 
 @dataclass(frozen=True)
-class Figures:
+class RowFigures:
     """One column of a row as printed: mean time of one operation in µs, bandwidths in GB/s.
 
     `wrong` counts elements; None if the data was not checked. The judge recomputes the bandwidths. `time_error` is by
@@ -34,8 +34,8 @@ class MeasuredRow:
     op: str
     size: int
     dtype: str
-    out_of_place: Figures | None
-    in_place: Figures | None = None
+    out_of_place: RowFigures | None
+    in_place: RowFigures | None = None
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class MeasuredRow:
         return f"{self.op} {format_size(self.size)}"
 
     @property
-    def columns(self) -> tuple[Figures, ...]:
+    def columns(self) -> tuple[RowFigures, ...]:
         return tuple(column for column in (self.out_of_place, self.in_place) if column is not None)
 
 
@@ -58,7 +58,7 @@ class ListedRank:
 
 
 @dataclass
-class Run:
+class MeasuredRun:
     """One run of a benchmark.
 
     Attributes:
@@ -110,11 +110,11 @@ class Measurement:
     """
 
     form: Form
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     hang: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     facts: LogFacts | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[EvidenceFinding, ...] = ()
 
     @property
     def rows(self) -> list[MeasuredRow]:

@@ -22,7 +22,7 @@ from typing import Any
 from workloads.evidence import log_text
 from workloads.evidence.log_text import HEAD, REPEATED
 from workloads.exits import WorkloadError
-from workloads.nccl.judge.measurement import Figures, ListedRank, MeasuredRow, Measurement, Run
+from workloads.nccl.judge.measurement import ListedRank, MeasuredRow, MeasuredRun, Measurement, RowFigures
 
 _UNCHANGED = "all_reduce all_gather reduce_scatter broadcast reduce gather scatter sendrecv alltoallv hypercube"
 OPERATIONS = {"alltoall": "all_to_all"} | {name: name for name in _UNCHANGED.split()}
@@ -139,7 +139,7 @@ class _Reader:
     begun: str = ""
     announced: bool = False
     sweep: re.Match[str] | None = None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[MeasuredRun] = field(default_factory=list)
 
     def line(self, line: str) -> None:
         foreign = HEAD.search(line) if "NCCL " in line else None
@@ -224,11 +224,11 @@ class _Reader:
 
     def begin(self) -> None:
         self.end_row()
-        self.runs.append(Run(algorithm=self.algorithm, average=self.average))
+        self.runs.append(MeasuredRun(algorithm=self.algorithm, average=self.average))
         self.op, self.columns, self.headed = self.named or self.default, STANDARD, False
         self.named, self.algorithm, self.average, self.announced = "", None, None, False
 
-    def run(self) -> Run:
+    def run(self) -> MeasuredRun:
         if not self.runs:
             self.begin()
         return self.runs[-1]
@@ -264,7 +264,7 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _columns(names: list[str], rest: str) -> tuple[Figures | None, Figures | None] | None:
+def _columns(names: list[str], rest: str) -> tuple[RowFigures | None, RowFigures | None] | None:
     """Return (out of place, in place) from the values after size, count and type; None for an incomplete row.
 
     A row with one block where the header has two was measured in place only (a replayed trace).
@@ -282,7 +282,7 @@ def _columns(names: list[str], rest: str) -> tuple[Figures | None, Figures | Non
     return None if None in found else (found[0], found[1] if len(found) == 2 else None)
 
 
-def _block(names: list[str], values: list[str]) -> Figures | None:
+def _block(names: list[str], values: list[str]) -> RowFigures | None:
     if names[:3] != ["time", "algbw", "busbw"]:
         return None
     try:
@@ -299,12 +299,12 @@ def _error(printed: str) -> float:
     return 0.51 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
 
 
-def _figures(*values: Any, wrong: Any, time_error: float = 0.0) -> Figures:
+def _figures(*values: Any, wrong: Any, time_error: float = 0.0) -> RowFigures:
     """Convert the values of a column. ValueError if they are no figures."""
     time_us, algbw, busbw = map(float, values)
     if not all(map(math.isfinite, (time_us, algbw, busbw))) or time_us <= 0:
         raise ValueError(f"a row's figures are no figures: {values}")
-    return Figures(time_us, algbw, busbw, None if wrong is None else int(float(wrong)), time_error)
+    return RowFigures(time_us, algbw, busbw, None if wrong is None else int(float(wrong)), time_error)
 
 
 def read_report(document: Mapping[str, Any], op: str | None = None) -> Measurement:
@@ -319,7 +319,7 @@ def read_report(document: Mapping[str, Any], op: str | None = None) -> Measureme
         ) from error
 
 
-def _reported(document: Mapping[str, Any], op: str | None) -> Run:
+def _reported(document: Mapping[str, Any], op: str | None) -> MeasuredRun:
     arguments = [str(argument) for argument in document.get("args") or ()]
     program = _PROGRAM.fullmatch(arguments[0].rpartition("/")[2]) if arguments else None
     op = (OPERATIONS.get(program[1]) if program else None) or op or UNNAMED
@@ -328,7 +328,7 @@ def _reported(document: Mapping[str, Any], op: str | None) -> Run:
     environment = dict(line.split("=", 1) for line in document.get("env") or () if "=" in line)
     algorithm = environment.get("NCCL_ALGO", "")
     bounds = document.get("out_of_bounds")
-    return Run(
+    return MeasuredRun(
         rows=[
             MeasuredRow(op, int(row["size"]), str(row["type"]), _column(row, "out_of_place"), _column(row, "in_place"))
             for row in document.get("results", ())
@@ -358,7 +358,7 @@ def _members(config: Mapping[str, Any]) -> list[ListedRank]:
     ]
 
 
-def _column(row: Mapping[str, Any], name: str) -> Figures | None:
+def _column(row: Mapping[str, Any], name: str) -> RowFigures | None:
     if (column := row.get(name)) is None:
         return None
     if "cpu_time" in column:

@@ -16,13 +16,13 @@ from workloads.evidence.log_reader import parse_log
 from workloads.evidence.log_text import decoded
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.judge import nccl_tests
-from workloads.nccl.judge.measurement import Figures, ListedRank, MeasuredRow, Measurement, Run
+from workloads.nccl.judge.measurement import ListedRank, MeasuredRow, MeasuredRun, Measurement, RowFigures
 from workloads.nccl.judge.nccl_tests import ERROR, HANG, first_lines
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import violations
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.problems import failure, node_problems, remark
-from workloads.nccl.result import Finding, Result, Row
+from workloads.nccl.result import BenchResult, EvidenceFinding, Row
 from workloads.results.files import loads, read_bytes
 
 NOTHING = Measurement("none", ())
@@ -59,7 +59,7 @@ def measurement_of(text: str, op: str | None = None, limits: Limits | None = Non
         except ValueError as error:
             raise WorkloadError(f"it is truncated or damaged JSON: {error}") from None
         if str(document.get("schema", "")).startswith("rdma-ray/nccl/"):
-            return measurement_of_result(Result.of(document, "it"), limits)
+            return measurement_of_result(BenchResult.of(document, "it"), limits)
         if "nccl_version" in document and "config" in document:
             return nccl_tests.read_report(document, op)
         raise WorkloadError("it is JSON, and neither this program's result nor nccl-tests' report")
@@ -97,14 +97,14 @@ def measurement_of_texts(
     return replace(found, facts=merged, hang=(*found.hang, *hang))
 
 
-def measurement_of_result(result: Result, limits: Limits | None = None) -> Measurement:
+def measurement_of_result(result: BenchResult, limits: Limits | None = None) -> Measurement:
     """Return the measurement in this program's result: collectives as rows, the rest by the machine's `limits`."""
     rows = [row for row in result.rows if _is_headline(row)]
     others = [row for row in result.rows if not _is_headline(row)]
     algorithm = (result.environment or {}).get("NCCL_ALGO", "")
-    run = Run(
+    run = MeasuredRun(
         rows=[
-            MeasuredRow(row.op, row.size, row.dtype, Figures(row.time_us.max, row.algbw, row.busbw, row.wrong))
+            MeasuredRow(row.op, row.size, row.dtype, RowFigures(row.time_us.max, row.algbw, row.busbw, row.wrong))
             for row in rows
         ],
         # Pods on one machine have different host names; only different kernels are different hosts.
@@ -129,7 +129,7 @@ def _is_headline(row: Row) -> bool:
     return row.mode == "throughput" and row.op != POINT_TO_POINT and row.pairs is None
 
 
-def _findings(result: Result, limits: Limits | None) -> list[Finding]:
+def _findings(result: BenchResult, limits: Limits | None) -> list[EvidenceFinding]:
     found = violations(result, limits)
     if result.exit_code in (Exit.ERROR, Exit.STOPPED):
         found.append(failure("broken", f"the run itself failed: {result.reason}", Exit.ERROR))

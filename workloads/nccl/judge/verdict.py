@@ -15,7 +15,7 @@ from workloads.nccl.judge.expectation import Expectation, limits_of
 from workloads.nccl.judge.measurement import Measurement
 from workloads.nccl.judge.reading import measurement_of_result, measurement_of_texts
 from workloads.nccl.problems import THROTTLED, failure, node_problems, problems
-from workloads.nccl.result import Finding, Result, Verdict
+from workloads.nccl.result import BenchResult, EvidenceFinding, Verdict
 from workloads.nccl.units import format_size
 
 ORDER = (Exit.ERROR, Exit.WRONG_DATA, Exit.NOT_AS_ASKED, Exit.HANG, Exit.BELOW)
@@ -88,7 +88,7 @@ def judge_texts(results: str | None, logs: Sequence[str], expected: Expectation)
     return judge(measurement_of_texts(results, logs, op, limits_of(expected.machine)), expected)
 
 
-def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> Verdict:
+def verdict_of(result: BenchResult, machine: str | None, no_floor: bool = False) -> Verdict:
     """Judge a finished run of this program on the machines of its stack.
 
     Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's, on correctness.
@@ -123,7 +123,7 @@ def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> V
     )
 
 
-def judged(result: Result, machine: str | None) -> Result:
+def judged(result: BenchResult, machine: str | None) -> BenchResult:
     """Return the result with its verdict, which sets the run's exit code and reason if it fails.
 
     Raises `WorkloadError` for a machine type that cannot be judged.
@@ -137,7 +137,7 @@ def judged(result: Result, machine: str | None) -> Result:
     return result.model_copy(update=update)
 
 
-def _with_cause(found: list[Finding]) -> list[Finding]:
+def _with_cause(found: list[EvidenceFinding]) -> list[EvidenceFinding]:
     """Return the findings; throttled GPUs fail a run that is too slow, because it does not show the fabric then."""
     if all(finding.kind != "below" for finding in found):
         return found
@@ -145,7 +145,7 @@ def _with_cause(found: list[Finding]) -> list[Finding]:
     return [failure(one.kind, f"{one.text}; {why}") if one.kind == THROTTLED else one for one in found]
 
 
-def deciding(findings: Sequence[Finding]) -> int:
+def deciding(findings: Sequence[EvidenceFinding]) -> int:
     """Return the exit code of all findings together."""
     codes = {finding.code for finding in findings}
     return next((int(code) for code in ORDER if code in codes), int(Exit.OK))

@@ -16,9 +16,9 @@ from typing import Literal
 from rich.console import Console
 
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.result import Result, Row, RowKey
+from workloads.nccl.result import BenchResult, Row, RowKey
 from workloads.nccl.units import figure, format_size
-from workloads.results.documents import Part
+from workloads.results.documents import ResultPart
 from workloads.terminal.console import say, table_of
 
 SMALL = 2**20  # bytes
@@ -42,7 +42,7 @@ class Change(RowKey):
     moved: Literal["slower", "faster", "no"]
 
 
-class Compared(Part):
+class Compared(ResultPart):
     """Outcome of a comparison. `missing` rows are in A only, `added` ones in B only."""
 
     code: Exit = Exit.OK
@@ -59,7 +59,7 @@ class Compared(Part):
         return sorted((one for one in self.rows if one.moved == "slower"), key=lambda one: one.percent)
 
 
-def compare(a: Result, b: Result, threshold: float = 5.0, *, anyway: bool = False) -> Compared:
+def compare(a: BenchResult, b: BenchResult, threshold: float = 5.0, *, anyway: bool = False) -> Compared:
     """Compare B with A; `threshold` in percent.
 
     The exit code is 3 for wrong data in either run, 2 if a row is slower by more than the threshold or missing in B,
@@ -116,7 +116,7 @@ def show(compared: Compared, console: Console) -> None:
     say(console, compared.reason, "red" if compared.code else "green")
 
 
-def _setting(run: Result) -> dict[str, object]:
+def _setting(run: BenchResult) -> dict[str, object]:
     """Return what has to be the same in runs that compare."""
     world = run.world
     return {
@@ -130,7 +130,7 @@ def _setting(run: Result) -> dict[str, object]:
     }
 
 
-def _software(a: Result, b: Result) -> list[str]:
+def _software(a: BenchResult, b: BenchResult) -> list[str]:
     texts = []
     for name, one, other in (("version of", a.versions, b.versions), ("variable", a.environment, b.environment)):
         names = sorted({*(one or {}), *(other or {})})
@@ -175,7 +175,7 @@ def _without_size(key: RowKey) -> str:
     return " ".join(filter(None, (key.title, "" if key.mode == "throughput" else key.mode, key.dtype)))
 
 
-def _outcome(a: Result, b: Result, compared: Compared) -> dict[str, object]:
+def _outcome(a: BenchResult, b: BenchResult, compared: Compared) -> dict[str, object]:
     runs = {"A": a, "B": b}.items()
     wrong = [name for name, run in runs if run.exit_code == Exit.WRONG_DATA or any(row.wrong for row in run.rows)]
     slower, missing, both = compared.slower, compared.missing, len(compared.rows)
@@ -193,7 +193,7 @@ def _outcome(a: Result, b: Result, compared: Compared) -> dict[str, object]:
     return {"code": Exit.BELOW if faults else Exit.OK, "reason": "; ".join(faults) or f"{both} rows, none {limit}"}
 
 
-def _remarks(run: Result, name: str) -> Iterator[str]:
+def _remarks(run: BenchResult, name: str) -> Iterator[str]:
     if run.proves != "fabric":
         yield f"{name} is a functional proof: its figures depend on the machine's other load"
     if run.injected_fault:
@@ -204,7 +204,7 @@ def _remarks(run: Result, name: str) -> Iterator[str]:
         yield f"{name} did not check {unchecked} of {len(run.rows)} rows for wrong data"
 
 
-def _rows(result: Result, name: str, with_dtype: bool) -> dict[RowKey, Row]:
+def _rows(result: BenchResult, name: str, with_dtype: bool) -> dict[RowKey, Row]:
     found: dict[RowKey, Row] = {}
     for row in result.rows:
         key = row.key if with_dtype else row.key.model_copy(update={"dtype": ""})

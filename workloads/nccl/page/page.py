@@ -18,7 +18,7 @@ from workloads.evidence.raw_log import ranges
 from workloads.evidence.show import counted
 from workloads.nccl.page.plots import all_plots, bars, curves, levels, sweeps, without_rails
 from workloads.nccl.report import largest
-from workloads.nccl.result import Result
+from workloads.nccl.result import BenchResult
 from workloads.nccl.units import figure, format_size
 from workloads.results.files import write_file
 from workloads.terminal.plots import INK, SOFT, encoded, style
@@ -31,7 +31,7 @@ TONES = {"pass": "#1b6e3c", "warn": "#8a5a00", "fail": "#b3261e", "unjudged": "#
 BADGES = {"pass": "Pass", "warn": "Warning", "fail": "Fail", "unjudged": "Not judged"}
 
 
-def page(result: Result) -> str:
+def page(result: BenchResult) -> str:
     """Return the page for a result. The same result gives the same page, byte for byte."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -61,7 +61,7 @@ def page(result: Result) -> str:
     )
 
 
-def write_report(result: Result, folder: Path) -> list[Path]:
+def write_report(result: BenchResult, folder: Path) -> list[Path]:
     """Write report.html, report.png and result.json to `folder`, and return their paths."""
     return [
         write_file(folder / "report.html", page(result)),
@@ -70,7 +70,7 @@ def write_report(result: Result, folder: Path) -> list[Path]:
     ]
 
 
-def picture(result: Result) -> bytes:
+def picture(result: BenchResult) -> bytes:
     """Return the summary as a PNG of 1800 × 1012 pixels. The same result gives the same picture."""
     status, badge, sentence, functional = headline(result)
     lines = [
@@ -94,14 +94,11 @@ def picture(result: Result) -> bytes:
         drawing.set_layout_engine("constrained", rect=(30 / WIDTH, 0.01, 1 - 60 / WIDTH, 1 - top / HEIGHT - 0.03))
         grid = 2 if len(chosen) > 3 else 1, 3 if len(chosen) > 2 else 2
         for number, (title, plot) in enumerate(chosen, 1):
-            axes = drawing.add_subplot(*grid, number)
-            curves(axes, plot, levels(plot, result))
-            axes.get_legend().set_title(title, prop={"weight": "bold", "size": 12})
-            axes.get_legend().set_alignment("left")
+            curves(drawing.add_subplot(*grid, number), plot, levels(plot, result), title=title)
         return encoded(drawing, "png")
 
 
-def headline(result: Result) -> tuple[str, str, str, str]:
+def headline(result: BenchResult) -> tuple[str, str, str, str]:
     """Return status, badge, sentence, and what a functional proof does not show, if it is one.
 
     A run without a verdict is never a pass, even if its data is right, and right data on one machine must not look like
@@ -120,7 +117,7 @@ def headline(result: Result) -> tuple[str, str, str, str]:
     return status, badge, verdict.reason if verdict else result.reason, functional
 
 
-def facts(result: Result) -> dict[str, str]:
+def facts(result: BenchResult) -> dict[str, str]:
     """Return the most important facts of the run that are known, by name."""
     world, nccl = result.world, (result.versions or {}).get("nccl")
     across = world and f"{world.per_node} ranks on {counted(world.machines, 'machine')}"

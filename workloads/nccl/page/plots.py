@@ -18,7 +18,7 @@ from infra.catalog.machines import CATALOG
 from workloads.nccl.judge.expectation import Expectation, ceiling
 from workloads.nccl.point_patterns import Variant
 from workloads.nccl.report import largest
-from workloads.nccl.result import Pair, Result, Row
+from workloads.nccl.result import BenchResult, Pair, Row
 from workloads.nccl.units import format_size
 from workloads.terminal.plots import BAD, GRID, INK, LINES, SOFT, encoded, style
 
@@ -34,7 +34,7 @@ Drawn = tuple[str, str, Figure, str]
 """Title, caption, figure, and a text for screen readers."""
 
 
-def all_plots(result: Result) -> dict[str, list[tuple[str, str, Markup]]]:
+def all_plots(result: BenchResult) -> dict[str, list[tuple[str, str, Markup]]]:
     """Return title, caption and SVG of the page's plots by section."""
     sections = {"bandwidth": _bandwidths, "latency": _latencies, "ranks": _ranks}
     with style():
@@ -44,7 +44,7 @@ def all_plots(result: Result) -> dict[str, list[tuple[str, str, Markup]]]:
         }
 
 
-def sweeps(result: Result) -> dict[str, Groups]:
+def sweeps(result: BenchResult) -> dict[str, Groups]:
     """Return bandwidth over size: rows by title of their plot and name of their line, without rails."""
     several = len({row.dtype for row in result.rows}) > 1
 
@@ -69,7 +69,7 @@ def variant_of(row: Row) -> Variant:
         return Variant(row.variant or "", "")
 
 
-def levels(lines: Groups, result: Result) -> list[tuple[str, float, str]]:
+def levels(lines: Groups, result: BenchResult) -> list[tuple[str, float, str]]:
     """Return name, GB/s (decimal) and source of what a plot compares with.
 
     These are the most that the NICs can carry, and the floor in the verdict at the largest size that has one.
@@ -117,7 +117,7 @@ def curves(axes: Axes, lines: Groups, against: Iterable[tuple[str, float, str]] 
     return ", ".join(text.get_text() for text in legend.get_texts())
 
 
-def _bandwidths(result: Result) -> Iterator[Drawn]:
+def _bandwidths(result: BenchResult) -> Iterator[Drawn]:
     for title, lines in sweeps(result).items():
         drawing, axes = _figure(240)
         words = curves(axes, lines, against := levels(lines, result))
@@ -125,7 +125,7 @@ def _bandwidths(result: Result) -> Iterator[Drawn]:
         yield title, caption, drawing, f"{title} over size, at the largest in GB/s: {words}"
 
 
-def _latencies(result: Result) -> Iterator[Drawn]:
+def _latencies(result: BenchResult) -> Iterator[Drawn]:
     """Draw small sizes, at most four measurements per plot.
 
     Of a point-to-point pattern, only the first direction: the others take as long, and three lines hide each other.
@@ -140,7 +140,7 @@ def _latencies(result: Result) -> Iterator[Drawn]:
         yield title, "", drawing, f"Median time over small sizes, at the largest in µs: {words}"
 
 
-def _ranks(result: Result) -> Iterator[Drawn]:
+def _ranks(result: BenchResult) -> Iterator[Drawn]:
     """Draw each rank's time against the median of all ranks, at each operation's largest size."""
     rows = [row for row in largest(result.rows) if row.mode == "throughput" and not row.pairs]
     members = sorted({time.rank for row in rows for time in row.ranks})
@@ -167,7 +167,7 @@ def _ranks(result: Result) -> Iterator[Drawn]:
     yield "Time of each rank", caption, drawing, "Heat map: the table below names the slowest rank"
 
 
-def bars(result: Result) -> dict[str, list[tuple[str, float, float | None, Row, Pair]]]:
+def bars(result: BenchResult) -> dict[str, list[tuple[str, float, float | None, Row, Pair]]]:
     """Return the name, GB/s and limit of each pair and rail, with its row and slowest pair, by pattern.
 
     Both single directions of a pattern are together, so that a slow direction stands out.

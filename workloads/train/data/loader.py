@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from workloads.exits import WorkloadError
 from workloads.train.data.feed import MEAN, STD
 from workloads.train.data.items import Drawn, Item, Items, ParquetImages, image_folder, read, torchvision
-from workloads.train.data.source import Batch, DataOptions, Order, Share
+from workloads.train.data.source import Batch, DataOptions, Order, RankShare
 
 
 def source(options: DataOptions) -> Loaded:
@@ -59,7 +59,7 @@ class Loaded:
     def order(self, batch: int, seed: int) -> Order:
         return Order(len(self.items), batch, seed, shuffle=self.options.data != "fakedata")
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+    def batches(self, share: RankShare, device: torch.device) -> Iterator[Batch]:
         order = self.order(share.batch, share.seed)
         draws = (order.draws(step)[share.rows].tolist() for step in range(share.first_step, share.steps))
         yield from self._loaded(self.items, draws, device)
@@ -105,14 +105,14 @@ class Synthetic(Loaded):
     def order(self, batch: int, seed: int) -> Order:
         return Order(self.options.items, batch, seed)
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+    def batches(self, share: RankShare, device: torch.device) -> Iterator[Batch]:
         size = self.options.pool
         used = {step % size for step in range(share.first_step, share.steps)[:size]}
         pool = {number: self._batch(share, number, device) for number in sorted(used)}
         for step in range(share.first_step, share.steps):
             yield pool[step % size]
 
-    def _batch(self, share: Share, number: int, device: torch.device) -> Batch:
+    def _batch(self, share: RankShare, number: int, device: torch.device) -> Batch:
         side = self.options.image
         images = np.empty((share.local, 3, side, side), dtype=np.float32)
         labels = np.empty(share.local, dtype=np.int64)
@@ -133,7 +133,7 @@ class RayData(Loaded):
     would train on other images than an uninterrupted one.
     """
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+    def batches(self, share: RankShare, device: torch.device) -> Iterator[Batch]:
         import ray.data
 
         del device  # Feed pins and copies

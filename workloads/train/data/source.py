@@ -53,7 +53,7 @@ class DataOptions(BaseModel, frozen=True, extra="forbid"):
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShare:
     """Part of a run's global batches that one rank trains on: `rows` of each.
 
     `batch` counts the images of a global batch; `steps` is the end of the run (exclusive).
@@ -77,7 +77,7 @@ class Share:
         return len(range(self.batch)[self.rows])
 
 
-class Source(Protocol):
+class TrainingData(Protocol):
     """Data of a run. Every rank has its own."""
 
     def order(self, batch: int, seed: int) -> Order:
@@ -86,7 +86,7 @@ class Source(Protocol):
         Called before anything else: WorkloadError if the data is missing or differs from the options.
         """
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+    def batches(self, share: RankShare, device: torch.device) -> Iterator[Batch]:
         """Yield this rank's rows of global batches first_step … steps − 1, in main memory or on the device."""
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from workloads.exits import WorkloadError
-from workloads.train.data.source import Batch, Order, Share
+from workloads.train.data.source import Batch, Order, RankShare
 
 BUILT_IN = "pydoc_data.topics"
 """Python's own reference, 0.5 MB, in the standard library of every image: no download, the same on all nodes of one
@@ -70,7 +70,7 @@ class Sequences:
     def order(self, batch: int, seed: int) -> Order:
         return Order((len(self.training) - 1) // self.context, batch, seed)
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+    def batches(self, share: RankShare, device: torch.device) -> Iterator[Batch]:
         del device  # Feed pins and copies
         order = self.order(share.batch, share.seed)
         for step in range(share.first_step, share.steps):
