@@ -310,9 +310,7 @@ class JobsApi:
         """Return the status, the target of a redirect, and the content of an answer."""
         place = urlsplit(address)
         if place.scheme not in ("http", "https") or not place.hostname:
-            raise WorkloadError(
-                f"the stack's outputs have {address!r} as Ray's address, which is not an http:// address"
-            )
+            raise WorkloadError(f"the stack's outputs have {address!r} as Ray's address, not an http:// address")
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         connection = kind(place.hostname, place.port, timeout=timeout_s)
         try:

@@ -104,7 +104,7 @@ def test_the_scaling_efficiency_compares_the_same_work_of_one_worker(tmp_path: P
     with pytest.raises(WorkloadError, match=r"the result of 2 workers.*--workers 1"):
         asked(compare=write(tmp_path / "two.json", two))
     (tmp_path / "no.json").write_text("{}")
-    with pytest.raises(WorkloadError, match=r"no result of this version.*--workers 1 --json"):
+    with pytest.raises(WorkloadError, match=r"not a result of this version.*--workers 1 --json"):
         asked(compare=tmp_path / "no.json")
 
 

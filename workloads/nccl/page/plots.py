@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from math import ceil, nan
 from statistics import median
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -28,6 +29,15 @@ MAX_CELLS = 32  # in a line of a heat map
 VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", BAD: "bad"}
 VARIABLES |= zip(LINES, ("one", "two", "three", "four"), strict=True)
 """The page's CSS variable of each color: they follow the reader's color scheme."""
+BOLD = {"weight": "bold", "size": 12}
+LEGEND: dict[str, Any] = {
+    "loc": "lower left",
+    "bbox_to_anchor": (0, 1),
+    "alignment": "left",
+    "title_fontproperties": BOLD,
+}
+Level = tuple[str, float, str]
+"""Name, GB/s (decimal) and source of a horizontal line."""
 Groups = dict[str, list[Row]]
 """Rows of increasing size by the name of their plot, or of their line, which is empty if a plot has only one."""
 Drawn = tuple[str, str, Figure, str]
@@ -69,8 +79,8 @@ def variant_of(row: Row) -> Variant:
         return Variant(row.variant or "", "")
 
 
-def levels(lines: Groups, result: BenchResult) -> list[tuple[str, float, str]]:
-    """Return name, GB/s (decimal) and source of what a plot compares with.
+def levels(lines: Groups, result: BenchResult) -> list[Level]:
+    """Return what a plot compares with.
 
     These are the most that the NICs can carry, and the floor in the verdict at the largest size that has one.
     """
@@ -89,7 +99,7 @@ def levels(lines: Groups, result: BenchResult) -> list[tuple[str, float, str]]:
     return found
 
 
-def curves(axes: Axes, lines: Groups, against: Iterable[tuple[str, float, str]] = (), *, latency: bool = False) -> str:
+def curves(axes: Axes, lines: Groups, against: Iterable[Level] = (), title: str = "", *, latency: bool = False) -> str:
     """Draw bandwidth or latency over size, and lines at levels. Return the legend: each name, and the last value.
 
     A latency is the median single run; its axis is logarithmic if the latencies differ by a factor of 20.
@@ -113,7 +123,7 @@ def curves(axes: Axes, lines: Groups, against: Iterable[tuple[str, float, str]] 
         axes.locator_params(axis="y", nbins=5)
     axes.minorticks_off()
     axes.yaxis.set_major_formatter("{x:.4g}")
-    legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=1 if latency else 2)
+    legend = axes.legend(title=title, ncols=1 if latency else 2, **LEGEND)
     return ", ".join(text.get_text() for text in legend.get_texts())
 
 
