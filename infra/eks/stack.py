@@ -56,11 +56,9 @@ def provider_problems(settings: EksSettings, region: str | None) -> list[Problem
     if region:
         return region_problems(settings.location, region)
     fix = f"pulumi config set aws:region {zone_region(settings.location) or 'THE-REGION-OF-THE-ZONE'}"
-    message, source = (
-        "Every resource belongs to a region, but none is set.",
-        "pulumi-aws 7.51.1: provider configuration",
-    )
-    return [Finding(message, fix, source).problem(("aws:region",), (NOT_SET,))]
+    source = "pulumi-aws 7.51.1: provider configuration"
+    finding = Finding("Every resource belongs to a region, but none is set.", fix, source)
+    return [finding.problem(("aws:region",), (NOT_SET,))]
 
 
 class EksStack(pulumi.ComponentResource):

@@ -54,9 +54,9 @@ def project_problems(project: str | None) -> list[Problem]:
     """Return the problem of a missing project, a setting of the provider."""
     if project:
         return []
-    message = "Every resource belongs to a Google Cloud project, which also pays for it, but none is set."
     fix, source = "pulumi config set gcp:project YOUR-PROJECT-ID", "pulumi-gcp 10.2.0: provider configuration"
-    return [Finding(message, fix, source).problem(("gcp:project",), (NOT_SET,))]
+    finding = Finding("Every resource belongs to a project, which pays for it, but none is set.", fix, source)
+    return [finding.problem(("gcp:project",), (NOT_SET,))]
 
 
 class GkeStack(pulumi.ComponentResource):

@@ -269,8 +269,8 @@ def not_available(machine: Machine, capacity: str, path: str) -> Findings:
     """Find that the cloud does not offer the machine type as this capacity, which is the value of `path`."""
     if machine.unsupported is None and capacity not in machine.capacities:
         fix = f"set {path} to one of {', '.join(machine.capacities)}"
-        message = f"{machine.name} is not available as {capacity} capacity, so no node would start."
-        yield Finding(message, fix, machine.sources["capacities"])
+        source = machine.sources["capacities"]
+        yield Finding(f"{machine.name} is not available as {capacity} capacity: no node would start.", fix, source)
 
 
 def not_a_zone(location: str, zone: str, region: str, suffix: str, example: str) -> Findings:

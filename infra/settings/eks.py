@@ -233,9 +233,9 @@ class EksSettings(CloudSettings):
     @rule("nodes.min", "nodes.capacity", "fabric", source=BLOCKS)
     def capacity_block_not_static(self) -> Findings:
         if self.nodes.capacity == "capacity-block" and self.nodes.min > 0:
-            also = ", and fabric to efa, which scales up from 0 nodes" if self.fabric == "efa-dranet" else ""
-            message = f"EKS cannot create {self.nodes.min} nodes before a Capacity Block begins or after it ends."
-            yield Finding(message, f"set nodes.min to 0{also}")
+            least, also = self.nodes.min, ", and fabric to efa, which scales up from 0 nodes"
+            fix = "set nodes.min to 0" + (also if self.fabric == "efa-dranet" else "")
+            yield Finding(f"EKS cannot create {least} nodes before a Capacity Block begins or after it ends.", fix)
 
     @rule("nodes.blockEnds", "nodes.capacity", source=BLOCKS)
     def block_end_without_block(self) -> Findings:
@@ -349,7 +349,7 @@ def region_problems(location: str, region: str) -> list[Problem]:
     here = region_of(location, region)
     if here == region:
         return []
-    message = f"The zone is in {here or 'another region'}, but resources would be created in {region}."
     fix = f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}"
-    finding = Finding(message, fix, "pulumi-aws 7.51.1: provider configuration; EC2 docs, zone ids")
+    source = "pulumi-aws 7.51.1: provider configuration; EC2 docs, zone ids"
+    finding = Finding(f"The zone is in {here or 'another region'}, but the provider creates in {region}.", fix, source)
     return [finding.problem(("aws:region", "location"), (region, location))]

@@ -83,8 +83,10 @@ def _ray_release(value: Any) -> Any:
     if not re.fullmatch(r"\d+\.\d+\.\d+", value):
         raise _rejected(f"{value} is not a full version.", 'write all three parts, such as "2.60.0"')
     if tuple(map(int, value.split("."))) < RAY_WITH_TOKENS:
-        message = f"Ray {value} has no token authentication: whoever reaches its dashboard runs programs on every node."
-        raise _rejected(message, 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022")
+        fix, source = 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022"
+        raise _rejected(
+            f"Ray {value} has no tokens: whoever reaches its dashboard runs code on all nodes.", fix, source
+        )
     return value
 
 

@@ -163,8 +163,9 @@ class GkeSettings(CloudSettings):
         public = [cidr for cidr in self.access.authorized_networks if not is_private(IPv4Network(cidr))]
         if public and not self.access.public_endpoint:
             fix = "use private ranges, or set access.publicEndpoint to true"
-            message = f"The private endpoint accepts private ranges only: GKE rejects {public[0]}."
-            yield Finding(message, fix, PRIVATE_ENDPOINT)
+            yield Finding(
+                f"GKE rejects {public[0]}: a private endpoint accepts private ranges only.", fix, PRIVATE_ENDPOINT
+            )
 
     @rule("nodes.fallback", "nodes.machine", source=TOOLKIT)
     def fallback_unavailable(self) -> Findings:

@@ -231,9 +231,11 @@ class _Draft:
         elif not (fitting := [target for target, other in known.items() if not isinstance(other.read(value), Finding)]):
             self.reject(path, HIDDEN if hidden else _written(value), read)
         elif self.target:
-            message = f"{self.target} has no {setting.info.title} {value}; it belongs to {' and '.join(fitting)}."
             fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(fitting)}"
-            self.reject(path, shown(value), Finding(message, fix), "target")
+            finding = Finding(
+                f"{self.target} has no {setting.info.title} {value}, unlike {' and '.join(fitting)}.", fix
+            )
+            self.reject(path, shown(value), finding, "target")
         encrypted = isinstance(value, SecretStr) or self.secret_keys & {path, path.partition(".")[0]}
         if setting.secret and not encrypted and not isinstance(read, Finding):
             fix = f"store it encrypted, and choose a new one: pulumi config set --secret --path 'rdma-ray:{path}' VALUE"
@@ -284,8 +286,8 @@ class _Draft:
         missing = {path: setting for path, setting in CONTRACTS[self.target].items() if path not in given}
         for path, setting in missing.items():
             if setting.required:
-                message = f"{setting.info.description} {self.target} has no default for it."
-                self.reject(path, NOT_SET, Finding(message, f"set rdma-ray:{path}"))
+                fix = f"set rdma-ray:{path}"
+                self.reject(path, NOT_SET, Finding(f"{setting.info.description} {self.target} has no default.", fix))
             elif setting.derived is None:
                 self.default(path, setting.info.default)
         for path, setting in (*missing.items(), *missing.items()):  # Twice: one may follow another declared later.

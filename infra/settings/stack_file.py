@@ -56,14 +56,13 @@ def _text(path: Path) -> str:
     if not regular:
         raise _unusable(path, "This is not a regular file.", "choose a file with YAML text")
     if len(data) > LARGEST:
-        message = f"This file has more than {LARGEST // 1024} KiB, which is more than the engine can pass on."
-        raise _unusable(path, message, "remove what is not configuration")
+        fix = "remove what is not configuration"
+        raise _unusable(path, f"This file has more than {LARGEST // 1024} KiB, which the engine cannot pass on.", fix)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        message = f"This file is not UTF-8 text: the byte {data[error.start]:#x} in line {line}."
-        raise _unusable(path, message, "save it as UTF-8") from None
+        byte, line, fix = data[error.start], data.count(b"\n", 0, error.start) + 1, "save it as UTF-8"
+        raise _unusable(path, f"This file is not UTF-8 text: the byte {byte:#x} in line {line}.", fix) from None
 
 
 def _unusable(path: Path, message: str, fix: str) -> SettingsError:
@@ -85,8 +84,8 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise _RefusedError(mark, "There is an alias (*) of another value", "write the value out")
         if self.depth == DEEPEST or self.values == MOST_VALUES:
-            message = f"There are more than {DEEPEST} levels or more than {MOST_VALUES} values"
-            raise _RefusedError(mark, message, "remove what is not configuration")
+            fix = "remove what is not configuration"
+            raise _RefusedError(mark, f"There are more than {DEEPEST} levels or more than {MOST_VALUES} values", fix)
         self.depth += 1
         self.values += 1
         node = super().compose_node(parent, index)
@@ -100,8 +99,9 @@ class _Loader(yaml.SafeLoader):
             value = super().construct_object(node, deep)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # 2024-13-45, !!bool 7
             kind = node.tag.rpartition(":")[2]
-            message = f"YAML reads this value as {kind}, but it is not valid"  # without the value, which may be a token
-            raise _RefusedError(node.start_mark, message, "put it in quotes, or correct it") from None
+            fix = "put it in quotes, or correct it"
+            # Without the value, which may be a token.
+            raise _RefusedError(node.start_mark, f"YAML reads this value as {kind}, but it is not valid", fix) from None
         if isinstance(value, str) and (found := UNPRINTABLE.search(value)):
             raise _RefusedError(node.start_mark, f"A text has the character {found[0]!a}", "remove it")
         return value
@@ -110,7 +110,7 @@ class _Loader(yaml.SafeLoader):
         seen: set[tuple[str, str]] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if (key.tag, key.value) in seen:
-                message = f"The key {shown(key.value)} is in the same map twice"
-                raise _RefusedError(key.start_mark, message, "remove one of them")
+                fix = "remove one of them"
+                raise _RefusedError(key.start_mark, f"The key {shown(key.value)} is in the same map twice", fix)
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
