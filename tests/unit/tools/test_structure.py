@@ -128,3 +128,11 @@ def test_long_files_and_too_many_short_files_are_named(project: Path) -> None:
     long, short = structure.problems(project)
     assert long == "infra/long.py: 401 lines, more than 400: split it"
     assert short.startswith("33 files under 40 lines, at most 28: merge some: infra/outputs.py (1), ")
+
+
+def test_folder_over_its_budget_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(structure.BUDGET, "tools", 3)
+    write(project, "tools/b.py", "\n" * 3)
+    write(project, "tests/rehearsal/golden/gke.txt", "\n" * 9_501)
+    budgets = [line.partition(":")[0] for line in structure.problems(project)]
+    assert budgets == ["tools", "tests/rehearsal/golden"]
