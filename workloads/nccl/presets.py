@@ -60,7 +60,7 @@ PRESETS: dict[PresetName, Preset] = {
     "full": Preset(patterns=("all",), begin=4 * KIB, factor=8, dtypes=get_args(DataType), modes=get_args(Mode)),
 }
 """`quick` shows whether the fabric works, `acceptance` whether it suits training; `full` measures everything. The
-largest sizes are at least 1 GiB: smaller ones measure latency (workloads.md §1.3, 21 Nov 2026)."""
+largest sizes are at least 1 GiB: smaller ones measure latency (our choice)."""
 
 ALGORITHMS: dict[Algorithm, tuple[str, tuple[str, ...]]] = {
     "ring": ("Ring", ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")),

@@ -36,7 +36,8 @@ from workloads.options import option
 MIN_SIZE = 2**30
 FAIL_BELOW = 0.90
 WARN_BELOW = 0.95
-"""Shares of the expected bandwidth (workloads.md §1.3, as in SuperBench and nccl-tests)."""
+"""Shares of the expected bandwidth: nccl-tests fails below 0.9 of NCCL_TESTS_MIN_BW (its README, read 2026-11); the
+warning is our choice."""
 
 
 def machine_named(name: str) -> Machine:

@@ -5,7 +5,8 @@ in latency mode at any size, it is the median of the single runs: a single late 
 than the threshold and shows nothing about the fabric. The output has both figures, so that a reader sees whether the
 whole distribution moved or a few runs did.
 
-Threshold: workloads.md §1.3 (SuperBench: (raw − base) / base < −5 % is defective).
+Threshold: (new − old) / old < −5 % is a defect (microsoft/superbenchmark: docs/user-tutorial/data-diagnosis.mdx, read
+2026-11).
 """
 
 from __future__ import annotations
