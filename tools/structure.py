@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
 from itertools import pairwise
@@ -16,9 +16,9 @@ ORDER = ("infra", "workloads", "tools", "rehearsal", "tests")
 # The engine of the rehearsal knows no cloud, and a simulated cloud shares no fact with the program that it judges.
 APART = (("rehearsal.engine", "rehearsal.clouds"), ("rehearsal.engine", "infra"), ("rehearsal.clouds", "infra"))
 # Packages and modules of workloads import their own floor and those below it (docs/design.md).
-GROUND = """evidence exits hardware loading options rendezvous results sealed secrecy temporary terminal untrusted"""
-MIDDLE = """client gang"""
-TOP = """cli doctor image monitor nccl render run serving slurm train"""
+GROUND = "evidence exits hardware loading options rendezvous results sealed secrecy temporary terminal untrusted"
+MIDDLE = "client gang"
+TOP = "cli doctor image monitor nccl render run serving slurm train"
 FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for name in names.split()}
 # What workloads read of infra, and the three modules that print Kubernetes objects.
 READ = ("infra.outputs", "infra.catalog", "infra.settings", "infra.terminal", "infra.listener")
@@ -33,32 +33,40 @@ GOLDEN, GOLDEN_BUDGET = "tests/rehearsal/golden", 9_500
 SHORT_LINES, MAX_SHORT_FILES = 40, 28
 
 
-def read(root: Path) -> tuple[dict[str, Path], dict[str, dict[str, int]]]:
-    """Return module -> file, and module -> imported module -> line, at every level of nesting."""
-    files = {
-        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in sorted(path for folder in ORDER for path in (root / folder).rglob("*.py"))
+def read(root: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return module -> file below `root`, and module -> text."""
+    paths = sorted(path for folder in ORDER for path in (root / folder).rglob("*.py"))
+    place = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path.relative_to(root)
+        for path in paths
     }
-    return files, {module: _imports(module, path, files, ast.walk) for module, path in files.items()}
+    return place, {module: (root / path).read_text() for module, path in place.items()}
 
 
-def _imports(
-    module: str, path: Path, files: Mapping[str, Path], walk: Callable[[ast.AST], Iterable[ast.AST]]
-) -> dict[str, int]:
-    found: dict[str, int] = {}
-    package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for node in walk(ast.parse(path.read_text())):
-        for name in _names(node, package):
-            target = name if name in files else name.rpartition(".")[0]
-            if target in files and target != module:
-                found.setdefault(target, getattr(node, "lineno", 0))
-    return found
+def _imports(place: Mapping[str, Path], nodes: Mapping[str, Iterable[ast.AST]]) -> dict[str, dict[str, int]]:
+    """Return module -> imported module -> line, of these nodes of each module."""
+    imports: dict[str, dict[str, int]] = {}
+    for module, of_module in nodes.items():
+        found = imports[module] = {}
+        package = module if place[module].stem == "__init__" else module.rpartition(".")[0]
+        for node in of_module:
+            for name in _names(node, package):
+                target = name if name in place else name.rpartition(".")[0]
+                if target in place and target != module:
+                    found.setdefault(target, getattr(node, "lineno", 0))
+    return imports
 
 
 def problems(root: Path) -> Iterator[str]:
     """Return one line per broken rule: file, what is wrong, and the fix."""
-    files, imports = read(root)
-    place = {module: path.relative_to(root) for module, path in files.items()}
+    place, texts = read(root)
+    trees = {module: ast.parse(text) for module, text in texts.items()}
+    # At every level of nesting.
+    statements = {
+        module: [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        for module, tree in trees.items()
+    }
+    imports = _imports(place, statements)
     for module, targets in imports.items():
         top = module.partition(".")[0]
         for target, line in targets.items():
@@ -69,15 +77,15 @@ def problems(root: Path) -> Iterator[str]:
                     yield f"{place[module]}:{line}: {who} must not import {whom}: pass the value in"
     yield from _floors(place, imports)
     yield from _mutual(place, imports)
-    yield from _on_cluster(files, place)
-    yield from _names_of_libraries(files, place)
-    yield from _classes(files, place)
+    yield from _on_cluster(place, trees)
+    yield from _names_of_libraries(place, statements)
+    yield from _classes(place, trees)
     graph = {module: set(targets) for module, targets in imports.items() if not module.startswith("tests.")}
     while circle := _circle(graph):
         steps = [f"{place[one]}:{imports[one][other]} imports {other}" for one, other in circle]
         yield f"import circle: {'; '.join(steps)}: move what they share to a separate module"
         graph[circle[0][0]].discard(circle[0][1])
-    lengths = {path: len(files[module].read_text().splitlines()) for module, path in place.items()}
+    lengths = {path: len(texts[module].splitlines()) for module, path in place.items()}
     yield from (f"{path}: {n} lines, more than {MAX_LINES}: split it" for path, n in lengths.items() if n > MAX_LINES)
     lists = sum(len(path.read_text().splitlines()) for path in (root / GOLDEN).rglob("*.txt"))
     used = {top: sum(n for path, n in lengths.items() if path.parts[0] == top) for top in BUDGET} | {GOLDEN: lists}
@@ -122,18 +130,16 @@ def _package(module: str) -> str:
     return ".".join(parts[: 3 if len(parts) > 2 and parts[2].endswith("_pod") else 2])
 
 
-def _on_cluster(files: Mapping[str, Path], place: Mapping[str, Path]) -> Iterator[str]:
+def _on_cluster(place: Mapping[str, Path], trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Yield what a program on the cluster imports of infra when it starts. Its nodes have this package alone.
 
     A program on the cluster imports Ray or torch at the top of its file, or can be run by `python -m`.
     """
-    own = {module: path for module, path in files.items() if module.startswith(("workloads.", "infra."))}
-    imports = {module: _imports(module, path, files, _at_start) for module, path in own.items()}
-    for module, path in own.items():
-        if module.startswith("workloads.") and module not in CLIENTS and _runs_on_cluster(ast.parse(path.read_text())):
-            chain = _chain(module, imports)
-            if chain:
-                yield f"{place[module]}: runs on the cluster, and imports {' → '.join(chain)}: pass the value in"
+    imports = _imports(place, {module: _at_start(tree) for module, tree in trees.items()})
+    for module, tree in trees.items():
+        runs_there = module.startswith("workloads.") and module not in CLIENTS and _runs_on_cluster(tree)
+        if runs_there and (chain := _chain(module, imports)):
+            yield f"{place[module]}: runs on the cluster, and imports {' → '.join(chain)}: pass the value in"
 
 
 def _runs_on_cluster(tree: ast.Module) -> bool:
@@ -144,10 +150,11 @@ def _runs_on_cluster(tree: ast.Module) -> bool:
 
 def _at_start(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield the statements that run when a module is imported: not those of functions, nor of TYPE_CHECKING."""
-    for node in getattr(tree, "body", ()):
-        if isinstance(node, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.unparse(node):
+    for node in ast.iter_child_nodes(tree):
+        typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not typing_only and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
+            yield node
             yield from _at_start(node)
-        yield node
 
 
 def _chain(module: str, imports: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -163,12 +170,12 @@ def _chain(module: str, imports: Mapping[str, Mapping[str, int]]) -> list[str]:
     return []
 
 
-def _names_of_libraries(files: Mapping[str, Path], place: Mapping[str, Path]) -> Iterator[str]:
+def _names_of_libraries(place: Mapping[str, Path], nodes: Mapping[str, Iterable[ast.AST]]) -> Iterator[str]:
     """Yield modules that share their name with one of Python's or of a library that this project imports."""
     imported = {
         name.partition(".")[0]
-        for path in files.values()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for of_module in nodes.values()
+        for node in of_module
         if not (isinstance(node, ast.ImportFrom) and node.level)
         for name in _names(node, "")
     }
@@ -178,12 +185,12 @@ def _names_of_libraries(files: Mapping[str, Path], place: Mapping[str, Path]) ->
             yield f"{path}: {name} is the name of a library: rename the module"
 
 
-def _classes(files: Mapping[str, Path], place: Mapping[str, Path]) -> Iterator[str]:
+def _classes(place: Mapping[str, Path], trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Yield public classes of one top folder with the same name: a reader meets both."""
     seen: dict[tuple[str, str], Path] = {}
     for module, path in place.items():
         top = module.partition(".")[0]
-        for node in ast.parse(files[module].read_text()).body if top != "tests" else ():
+        for node in trees[module].body if top != "tests" else ():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 if other := seen.get((top, node.name)):
                     yield f"{path}:{node.lineno}: class {node.name} is also in {other}: rename one of them"

@@ -100,8 +100,19 @@ HTTPS_PORT = 443
 LOG_DAYS = 30
 """Days that CloudWatch keeps the logs of the control plane and of the network (this project's choice)."""
 ENDPOINT_SERVICES = (
-    *("ec2", "ecr.api", "ecr.dkr", "sts", "logs", "monitoring", "ssm", "ssmmessages", "ec2messages", "eks-auth"),
-    *("eks", "fsx", "autoscaling"),
+    "ec2",
+    "ecr.api",
+    "ecr.dkr",
+    "sts",
+    "logs",
+    "monitoring",
+    "ssm",
+    "ssmmessages",
+    "ec2messages",
+    "eks-auth",
+    "eks",
+    "fsx",
+    "autoscaling",
 )
 """Services that nodes, add-ons and the autoscaler call. The list up to eks-auth is that of SageMaker HyperPod's closed
 network (awslabs/awsome-distributed-ai, 95b939cd, 2026-07-23); eks, fsx and autoscaling are inferred."""

@@ -60,6 +60,16 @@ kubernetes-pods; unverified, 2026-11)."""
 NO_EVICTION = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """Annotation that keeps a node autoscaler from evicting a pod: Ray decides when a worker ends."""
 
+RBAC = "rbac.authorization.k8s.io"
+ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Folder of an account's `token` and `ca.crt` (Ray 2.60: autoscaler/_private/kuberay/node_provider.py)."""
+UNPRIVILEGED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""Security context of a container that needs nothing of its node."""
+
 SCRIPTS = "/etc/rdma-ray"
 """Folder of the scripts in the pods of an Indexed Job, an NCCL Job or a RayService."""
 INDEXED_JOB_POD, NCCL_JOB_POD, SERVICE_POD = "indexed_job_pod", "nccl_job_pod", "service_pod"
@@ -297,17 +307,6 @@ def indexed_job_spec(container: str, nodes: int) -> dict[str, Any]:
         # A podFailurePolicy allows no other value: an index gets no second pod before the first has ended.
         "podReplacementPolicy": "Failed",
     }
-
-
-RBAC = "rbac.authorization.k8s.io"
-ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Folder of an account's `token` and `ca.crt` (Ray 2.60: autoscaler/_private/kuberay/node_provider.py)."""
-UNPRIVILEGED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
-"""Security context of a container that needs nothing of its node."""
 
 
 def role(name: str, rules: Sequence[Any], account: str) -> list[dict[str, Any]]:

@@ -138,7 +138,7 @@ class GkeSettings(CloudSettings):
     def addresses(self) -> GkeAddresses:
         """Address plan of the networks and nodes that the stack makes."""
         nics = 0 if self.fabric == "managed-dranet" else self.machine.nics
-        # A ComputeClass divides one maximum among its pools; of Kueue's two flavors, each has a quota of its own.
+        # A ComputeClass divides one maximum among its pools; each of Kueue's two flavors has a separate quota.
         pools = 2 if self.nodes.fallback is not None and not self.compute_class else 1
         return gke_addresses(IPv4Network(self.network.base_range), pools * self.nodes.max, nics)
 

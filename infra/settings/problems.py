@@ -52,7 +52,7 @@ def empty_passphrase(stack: str) -> Problem:
         values=("(empty)",),
         message="With an empty passphrase, whoever reads the state of a cloud stack has Ray's token and can run code.",
         fix="set PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE to a file with the passphrase, and keep it:"
-        " without it nobody can change or destroy the stack. If the stack exists and has an empty passphrase,"
+        " without it the stack cannot be changed or destroyed. If the stack exists and has an empty passphrase,"
         f" first run: PULUMI_CONFIG_PASSPHRASE= bin/pulumi stack change-secrets-provider passphrase --stack {stack}",
         source="pulumi/pulumi v3.259.0: pkg/secrets/passphrase/manager.go; docs/stack-files.md",
     )

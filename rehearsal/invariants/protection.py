@@ -201,7 +201,7 @@ def entry_points_start_once(stack: Stack) -> Iterator[str]:
 
 def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:
     """Every container of Ray requires a token and has it from the stack's Secret, as the operator does. All pods of a
-    service, and no others, have one more Secret, as a file: that of its requests, with which nobody can run code."""
+    service, and no others, have one more Secret, as a file: that of its requests, which does not allow running code."""
     for workload in workloads(stack):
         spec, pods = ray_spec(workload), list(pods_of(workload))
         files = [{value_at(volume, "secret.secretName") for volume in each.volumes} - {None} for each in pods]

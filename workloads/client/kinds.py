@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -56,11 +56,10 @@ def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: 
         lines: Lines of the user's code that are shown.
         output: Stream of these lines.
     """
-    module, _, name = KINDS.get(job.get("workload", ""), COMMAND).partition(":")
-    found: JobKind = getattr(import_module(module), name)(job, lines, output)
+    found: JobKind = resolve_name(KINDS.get(job.get("workload", ""), COMMAND))(job, lines, output)
     return found
 
 
 def writer(module: str) -> Callable[[Any, Path], Iterable[object]]:
     """Return the function `write_report` of a module, imported when it is called: matplotlib takes a second."""
-    return lambda result, folder: import_module(module).write_report(result, folder)
+    return lambda result, folder: resolve_name(f"{module}:write_report")(result, folder)

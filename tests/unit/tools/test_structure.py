@@ -101,6 +101,8 @@ def test_program_on_the_cluster_imports_nothing_of_infra_when_it_starts(project:
     [found] = structure.problems(project)
     chain = "workloads.gang.b → infra.outputs"
     assert found == f"workloads/train/a.py: runs on the cluster, and imports {chain}: pass the value in"
+    write(project, "workloads/gang/b.py", "try:\n    pass\nexcept ImportError:\n    import infra.outputs\n")
+    assert list(structure.problems(project)) == [found]
 
 
 @pytest.mark.parametrize(
