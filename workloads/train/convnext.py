@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -125,7 +126,16 @@ class ConvNeXtTask(Task):
             images, labels = self.mix(images, labels)
             images = images.contiguous(memory_format=self.memory_format)
         with self._autocast(images.device):
-            return nn.functional.cross_entropy(model(images), labels, label_smoothing=self.settings.label_smoothing)
+            logits = model(images)
+            self._check_compiled()
+            return nn.functional.cross_entropy(logits, labels, label_smoothing=self.settings.label_smoothing)
+
+    def _check_compiled(self) -> None:
+        """Raise WorkloadError if torch.compile was switched off from outside: it then leaves the model as it was."""
+        if self.settings.compile != "off" and _counts()["graphs"] == self._counted["graphs"]:
+            switched_off = [name for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE") if os.environ.get(name)]
+            why = f"{switched_off[0]} is set" if switched_off else "torch.compile left the model as it was"
+            raise WorkloadError(f"the first step ran in eager code: 0 graphs compiled, at least 1 expected; {why}")
 
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return the share of the test images whose label is the first (`accuracy`) or among the first five answers."""

@@ -188,6 +188,11 @@ class TestNoSilentEager:
         with pytest.raises(torch._dynamo.exc.Unsupported):
             one.loss(called, batch)
 
+    def test_compilation_that_is_switched_off_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(nn.Module, "compile", lambda _self, **_options: None)
+        with pytest.raises(WorkloadError, match="ran in eager code: 0 graphs compiled"):
+            losses(made(), 2)
+
     def test_an_exceeded_recompile_limit_is_an_error(self) -> None:
         one = made()
         _, called, _ = built(one)
