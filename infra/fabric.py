@@ -1,58 +1,20 @@
-"""The network between nodes, and the pod requirements for using it.
+"""The pod requirements for using a node's GPUs and its fabric.
 
-Both are plain data in Kubernetes' JSON format, independent of the cloud. RayCluster, RayJob, Indexed Job and NCCL Job
-use a `GpuPod` in the same way, so a new fabric is one function that returns a `GpuPod`.
+They are plain data in Kubernetes' JSON format, independent of the cloud. RayCluster, RayJob, Indexed Job and NCCL Job
+use a `GpuPod` in the same way, and `with_fabric` adds any row of `infra.catalog.fabrics` to one.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from infra.catalog.fabrics import Claim, Fabric, Variable
 from infra.catalog.pins import DEVICE_API
 
 Json = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Variable:
-    """An environment variable with its reason and source."""
-
-    name: str
-    value: str
-    why: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fabric:
-    """The network between nodes.
-
-    Args:
-        transport: gIB (RoCE), EFA, or sockets.
-        nics: RDMA NICs of a node; None without RDMA.
-        gbps_per_nic: Gbit/s of one NIC, each way; None without RDMA.
-        aligned: Whether a pod gets every GPU together with the NICs on the same PCIe switch.
-        environment: Variables that every process needs.
-        script: Script to source before the process starts, which sets the other variables as the installed plugin
-            needs them; None without one.
-        scripted: Variables that the script set when last read, for comparison and for images that cannot source it.
-    """
-
-    transport: Literal["gib", "efa", "socket"]
-    nics: int | None
-    gbps_per_nic: int | None
-    aligned: bool
-    environment: tuple[Variable, ...]
-    script: str | None = None
-    scripted: tuple[Variable, ...] = ()
-
-    @property
-    def gbps(self) -> int | None:
-        """Line rate of a node, Gbit/s each way; None without RDMA."""
-        return None if self.nics is None or self.gbps_per_nic is None else self.nics * self.gbps_per_nic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +34,12 @@ class GpuPod:
     node_selector: Mapping[str, str]
     tolerations: Sequence[Json]
     resources: Json
-    resource_claims: Sequence[Json]
+    resource_claims: Sequence[Json] = ()
     volumes: Sequence[Json]
     volume_mounts: Sequence[Json]
-    environment: tuple[Variable, ...]
-    security_context: Json
-    setup: str | None
+    environment: tuple[Variable, ...] = ()
+    security_context: Json = field(default_factory=dict)
+    setup: str | None = None
     objects: Sequence[Json] = field(default=())
 
     def pod(self) -> dict[str, Any]:
@@ -105,24 +67,6 @@ class GpuPod:
 
 GPU_TOLERATION: Json = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
-BOOTSTRAP = (
-    Variable(
-        "NCCL_SOCKET_IFNAME",
-        "eth0",
-        "NCCL's bootstrap runs over the pod network, not over an RDMA interface",
-        "NCCL docs, environment variables, 2026-11; containerd: internal/cri/server/helpers.go, defaultIfName",
-    ),
-    Variable(
-        "GLOO_SOCKET_IFNAME",
-        "eth0",
-        "Gloo otherwise resolves the host name, which may lead to another interface",
-        "GoogleCloudPlatform/kubernetes-engine-samples: ai-ml/verl-on-gke, read 2026-08",
-    ),
-)
-
-SOCKET = Fabric(transport="socket", nics=None, gbps_per_nic=None, aligned=False, environment=())
-"""Fabric of the local target, a machine without RDMA."""
-
 
 def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[str, Any]:
     """Return resources with requests equal to limits for a pod that takes a whole node; `memory_gib` is GiB."""
@@ -130,32 +74,68 @@ def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[s
     return {"requests": dict(amounts), "limits": dict(amounts)}
 
 
-def with_claim(pod: GpuPod, name: str, template: Mapping[str, Any], *objects: Json) -> GpuPod:
-    """Return the pod with a claim on the devices of `template`, for its first container.
+def with_fabric(pod: GpuPod, fabric: Fabric, *, nics: int | None, gpus: int) -> GpuPod:
+    """Return the pod with what the fabric needs, and all NICs of its node for its first container.
+
+    Only the Network objects of its NICs are missing, which depend on the cloud (`Fabric.interfaces`).
 
     Args:
-        name: Name of the claim in the pod.
-        template: ResourceClaimTemplate of the claim.
-        objects: Manifests that the template needs, such as a DeviceClass.
+        nics: RDMA NICs of a node; None if their number is not known.
+        gpus: GPUs of the pod.
+
+    Raises:
+        ValueError: The fabric counts NICs, and their number is not known.
     """
-    claim = {"name": name, "resourceClaimTemplateName": template["metadata"]["name"]}
+    resources = {kind: dict(amounts) for kind, amounts in pod.resources.items()}
+    if fabric.resource is not None:
+        amount = str(fabric.resource.amount(nics=nics, gpus=gpus))
+        resources = {kind: {**amounts, fabric.resource.name: amount} for kind, amounts in resources.items()}
+    folders = fabric.folders
+    pod = replace(
+        pod,
+        resources=resources,
+        volumes=(*({"name": each.name, "hostPath": {"path": each.host}} for each in folders), *pod.volumes),
+        volume_mounts=(
+            *({"name": each.name, "mountPath": each.path, "readOnly": True} for each in folders),
+            *pod.volume_mounts,
+        ),
+        environment=(*fabric.environment, *pod.environment),
+        security_context={"capabilities": {"add": list(fabric.capabilities)}} if fabric.capabilities else {},
+        setup=fabric.setup,
+    )
+    claim = fabric.claim
+    if claim is None:
+        return pod
+    if nics is None:
+        raise ValueError(f"{claim.device_class}: the number of NICs of a node is not known, so a pod cannot claim all")
     return replace(
         pod,
-        resources={**pod.resources, "claims": [{"name": name}]},
-        resource_claims=(claim,),
-        objects=(*objects, template),
+        resources={**resources, "claims": [{"name": claim.name}]},
+        resource_claims=({"name": claim.name, "resourceClaimTemplateName": claim.template},),
+        objects=(*_device_class(claim), _claim_template(claim, nics)),
     )
 
 
-def claim_template(name: str, device_class: str, count: int) -> dict[str, Any]:
+def _device_class(claim: Claim) -> Iterator[Json]:
+    """Yield the class of a claim that has selectors."""
+    if claim.selectors:
+        yield {
+            "apiVersion": DEVICE_API,
+            "kind": "DeviceClass",
+            "metadata": {"name": claim.device_class},
+            "spec": {"selectors": [{"cel": {"expression": expression}} for expression in claim.selectors]},
+        }
+
+
+def _claim_template(claim: Claim, count: int) -> Json:
     """Return a ResourceClaimTemplate for exactly `count` devices: with a NIC missing, the pod stays visibly Pending.
 
     `resource.k8s.io/v1` with `exactly` is served from Kubernetes 1.34.
     """
-    exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+    exactly = {"deviceClassName": claim.device_class, "allocationMode": "ExactCount", "count": count}
     return {
         "apiVersion": DEVICE_API,
         "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
+        "metadata": {"name": claim.template},
         "spec": {"spec": {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}},
     }

@@ -8,12 +8,13 @@ At the end are the values: a new output is a field and its value on each target,
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
 from pydantic.alias_generators import to_camel
 
 from infra.catalog.baselines import BASELINES, MARGIN, Baseline
+from infra.catalog.fabrics import TRANSPORTS, Transport
 from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, LOCAL_QUEUE, NAMESPACE, SERVE_PORT
 
 if TYPE_CHECKING:
@@ -74,21 +75,37 @@ class Floor(Contract):
     source: str
 
 
+def _is_transport(name: str) -> str:
+    if name not in TRANSPORTS:
+        raise ValueError(f"{name} is not one of {', '.join(TRANSPORTS)}")
+    return name
+
+
 class FabricOutputs(Contract):
     """Network between nodes. `nics` and `gbpsPerNic` (Gbit/s) are null without RDMA NICs, and where they are not known.
 
-    Transport `ib` is InfiniBand or RoCE without a plugin for NCCL.
+    `transport` names a row of `infra.catalog.fabrics.TRANSPORTS`: gib, efa, ib (InfiniBand or RoCE), socket.
     """
 
-    transport: Literal["gib", "efa", "ib", "socket"]
+    transport: Annotated[str, AfterValidator(_is_transport)]
     nics: int | None
     gbps_per_nic: int | None
     floors: list[Floor]
 
     @property
+    def row(self) -> Transport:
+        """Catalog row of the transport."""
+        return TRANSPORTS[self.transport]
+
+    @property
     def rdma(self) -> str | None:
         """Transport over RDMA NICs; None without any."""
-        return None if self.transport == "socket" else self.transport
+        return self.transport if self.row.rdma else None
+
+    @property
+    def gbps(self) -> int | None:
+        """Line rate of a node, Gbit/s each way; None without RDMA, and where it is not known."""
+        return None if self.nics is None or self.gbps_per_nic is None else self.nics * self.gbps_per_nic
 
 
 class Ray(Contract):
@@ -162,7 +179,7 @@ def cloud_outputs(
             "gpusPerNode": machine.gpus,
             "cpusPerNode": machine.pod_cpus,
         },
-        "fabric": machine_fabric(machine),
+        "fabric": fabric_outputs(settings.fabric_row.transport.name, machine).model_dump(by_alias=True),
         "kubeconfig": kubeconfig,
         "namespace": NAMESPACE,
         "ray": {
@@ -215,7 +232,7 @@ def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: O
         "location": None,
         "machine": None,
         "nodes": {"min": nodes.count, "max": nodes.count, "gpusPerNode": 0, "cpusPerNode": nodes.cpus},
-        "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
+        "fabric": fabric_outputs("socket").model_dump(by_alias=True),
         "kubeconfig": None,
         "namespace": None,
         "ray": {
@@ -232,14 +249,12 @@ def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: O
     }
 
 
-def machine_fabric(machine: Machine) -> dict[str, Any]:
-    """Return the network between machines of a type."""
-    return {
-        "transport": machine.transport,
-        "nics": machine.nics,
-        "gbpsPerNic": machine.gbps_per_nic,
-        "floors": [floor.model_dump(by_alias=True) for floor in floors(machine.name)],
-    }
+def fabric_outputs(transport: str, machine: Machine | None = None) -> FabricOutputs:
+    """Return the network between nodes of a type; None for nodes without RDMA NICs, or of an unknown type."""
+    if machine is None or not TRANSPORTS[transport].rdma:
+        return FabricOutputs(transport=transport, nics=None, gbps_per_nic=None, floors=[])
+    rate, known = machine.gbps_per_nic, floors(machine.name)
+    return FabricOutputs(transport=transport, nics=machine.nics, gbps_per_nic=rate, floors=known)
 
 
 def floors(machine: str) -> list[Floor]:

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.addresses import Range
+from infra.catalog.fabrics import Variable
 from infra.catalog.machines import Machine
 from infra.eks import pod as eks
 from infra.eks.workload import ray_args as on_eks
-from infra.fabric import SOCKET, Fabric, GpuPod
+from infra.fabric import GpuPod
 from infra.gke import pod as gke
 from infra.gke.workload import ray_args as on_gke
 from infra.kubernetes.pods import RayArgs
+from infra.outputs import FabricOutputs, fabric_outputs
 from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings, Settings
 
 
@@ -29,25 +31,31 @@ def ray_args(settings: CloudSettings, name: str) -> RayArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A stack's plan. A local stack has no machine, ranges or pod: its nodes are processes."""
+    """A stack's plan. A local stack has no machine, ranges or pod: its nodes are processes.
+
+    `fabric` is the output `fabric`; `scripted` are the variables that the pod's setup sets.
+    """
 
     settings: Settings
-    fabric: Fabric
+    fabric: FabricOutputs
     machine: Machine | None = None
     ranges: Sequence[Range] = ()
     pod: GpuPod | None = None
+    scripted: Sequence[Variable] = ()
 
 
 def plan(settings: Settings) -> Plan:
     """Return the plan of valid settings."""
     match settings:
         case LocalSettings():
-            return Plan(settings=settings, fabric=SOCKET)
+            return Plan(settings=settings, fabric=fabric_outputs("socket"))
         case GkeSettings():
-            google, ranges = settings.machine, tuple(settings.addresses.ranges())
-            pod = gke.gpu_pod(settings, google)
-            return Plan(settings=settings, fabric=gke.fabric(google), machine=google, ranges=ranges, pod=pod)
+            return _cloud_plan(settings, gke.gpu_pod(settings, settings.machine), gke.scripted(settings))
         case EksSettings():
-            amazon, ranges = settings.machine, tuple(settings.addresses.ranges())
-            pod = eks.gpu_pod(settings, amazon)
-            return Plan(settings=settings, fabric=eks.fabric(amazon), machine=amazon, ranges=ranges, pod=pod)
+            return _cloud_plan(settings, eks.gpu_pod(settings, settings.machine), settings.fabric_row.scripted)
+
+
+def _cloud_plan(settings: GkeSettings | EksSettings, pod: GpuPod, scripted: Sequence[Variable]) -> Plan:
+    machine, ranges = settings.machine, tuple(settings.addresses.ranges())
+    fabric = fabric_outputs(settings.fabric_row.transport.name, machine)
+    return Plan(settings=settings, fabric=fabric, machine=machine, ranges=ranges, pod=pod, scripted=scripted)

@@ -37,15 +37,16 @@ class Variable:
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """A network plugin of NCCL's: `version` is the pinned one, None where the image brings it.
+    """A network plugin of NCCL's.
 
-    `image` is a part of the name of the image that installs it on nodes, None without one. `libraries` are those of the
-    image that it loads, `needs` the same in words. `min_nccl` is the oldest NCCL that it supports; versions of the
-    plugin from `any_nccl` on support older ones as well.
+    `installer` is a part of the name of the image that installs the pinned `version` on nodes; both are None where
+    pods' image brings the plugin. `libraries` are those of pods' image that it loads, `needs` the same in words.
+    `min_nccl` is the oldest NCCL that it supports; versions of the plugin from `any_nccl` on support older ones too.
     """
 
+    name: str
+    installer: str | None = None
     version: str | None = None
-    image: str | None = None
     libraries: tuple[str, ...]
     needs: str
     min_nccl: tuple[int, ...]
@@ -114,7 +115,7 @@ class HostFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """A value of the setting `fabric` on `targets`.
+    """A value of the setting `fabric` on `targets`, in a few `words`.
 
     Pods get the NICs by `resource`, by `claim`, or by `interfaces`: an annotation that lists the Network object of each
     NIC. `chart` is the driver that offers them, which the stack installs. `managed` is whether the cloud makes the
@@ -127,6 +128,7 @@ class Fabric:
     """
 
     name: str
+    words: str
     targets: tuple[str, ...]
     transport: Transport
     resource: Resource | None = None
@@ -149,8 +151,9 @@ _GIB = Transport(
     name="gib",
     networks=("gIB",),
     plugin=Plugin(
+        name="gIB",
+        installer="nccl-plugin-gib",
         version=GIB,
-        image="nccl-plugin-gib",
         libraries=("libnl-3.so.200", "libnl-route-3.so.200"),
         needs="libnl, which gIB loads",
         # gIB before 1.1.2 may not be compatible with NCCL 2.27 or older.
@@ -165,6 +168,7 @@ _EFA = Transport(
     networks=("Libfabric",),
     provider="efa",
     plugin=Plugin(
+        name="aws-ofi-nccl",
         libraries=("libfabric.so.1",),
         needs="libfabric and aws-ofi-nccl, without which NCCL uses TCP",
         min_nccl=(2, 17, 1),
@@ -206,6 +210,7 @@ INSTALLED = "rdma-ray-installed"
 
 _MULTI_NETWORK = Fabric(
     name="multi-network",
+    words="Network objects and annotations",
     targets=("gke",),
     transport=_GIB,
     interfaces=True,
@@ -251,6 +256,7 @@ _MULTI_NETWORK = Fabric(
 _DRANET = replace(
     _MULTI_NETWORK,
     name="dranet",
+    words="claims, networks of the stack",
     interfaces=False,
     # The class selects the devices, not the claim: Kueue admits a claim with a selector only when as many devices exist
     # already (pkg/dra/claims.go, 0.19.2), and before the first node there is none.
@@ -267,6 +273,7 @@ _DRANET = replace(
 _MANAGED_DRANET = replace(
     _DRANET,
     name="managed-dranet",
+    words="claims, networks of GKE",
     # GKE installs the device class.
     claim=Claim("rdma", "all-mrdma", "mrdma.google.com"),
     chart=None,
@@ -286,6 +293,7 @@ and to lib on Ubuntu."""
 
 _EFA_PLUGIN = Fabric(
     name="efa",
+    words="device plugin",
     targets=("eks",),
     transport=_EFA,
     resource=Resource("vpc.amazonaws.com/efa"),
@@ -311,6 +319,7 @@ _EFA_PLUGIN = Fabric(
 _EFA_DRANET = replace(
     _EFA_PLUGIN,
     name="efa-dranet",
+    words="claims",
     resource=None,
     claim=Claim("efa", "all-efa", "efa.networking.k8s.aws"),
     chart=AWS_DRANET,
@@ -322,6 +331,7 @@ _EFA_DRANET = replace(
 # `rdma/NAME`, one per pod; SR-IOV `nvidia.com/NAME`, one per NIC.
 _RDMA = Fabric(
     name="rdma",
+    words="InfiniBand or RoCE by a device plugin",
     targets=("kubernetes",),
     transport=_IB,
     resource=Resource("rdma/ib", per="pod"),
@@ -332,7 +342,12 @@ _RDMA = Fabric(
 )
 
 _SOCKETS = Fabric(
-    name="socket", targets=("kubernetes",), transport=_SOCKET, environment=BOOTSTRAP, source=_SOCKET.source
+    name="socket",
+    words="no RDMA",
+    targets=("kubernetes",),
+    transport=_SOCKET,
+    environment=BOOTSTRAP,
+    source=_SOCKET.source,
 )
 
 FABRICS: dict[str, Fabric] = {
@@ -340,6 +355,13 @@ FABRICS: dict[str, Fabric] = {
 }
 
 
-def fabrics_of(target: str) -> tuple[Fabric, ...]:
-    """Return the rows of a target, its default first."""
-    return tuple(row for row in FABRICS.values() if target in row.targets)
+def fabrics_of(target: str) -> tuple[str, ...]:
+    """Return the names of a target's fabrics, its default first."""
+    return tuple(name for name, row in FABRICS.items() if target in row.targets)
+
+
+def fabric_of(target: str, name: str) -> Fabric:
+    """Return a target's fabric. Raises ValueError if it has no such fabric."""
+    if name not in fabrics_of(target):
+        raise ValueError(f"fabric: {name} is not a fabric of {target}; choose {' or '.join(fabrics_of(target))}")
+    return FABRICS[name]

@@ -18,7 +18,7 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 from pulumi_kubernetes.helm.v3 import Release
 
-from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, EKS_ADDONS, NVIDIA_PLUGIN, Chart
+from infra.catalog.pins import EKS_ADDONS, NVIDIA_PLUGIN, Chart
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
 from infra.fabric import GPU_TOLERATION
@@ -97,11 +97,9 @@ class DevicePlugins(pulumi.ComponentResource):
     def __init__(self, name: str, settings: EksSettings, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:DevicePlugins", name, {}, opts)
         own, mirror = ResourceOptions(parent=self), settings.access.image_mirror
-        efa = AWS_DRANET if settings.fabric == "efa-dranet" else EFA_PLUGIN
-        self.releases: list[pulumi.Resource] = [
-            chart_release(NVIDIA_PLUGIN, NVIDIA_VALUES, own, mirror=mirror),
-            chart_release(efa, efa_values(settings.nodes.machine), own, mirror=mirror),
-        ]
+        self.releases: list[pulumi.Resource] = [chart_release(NVIDIA_PLUGIN, NVIDIA_VALUES, own, mirror=mirror)]
+        if (chart := settings.fabric_row.chart) is not None:
+            self.releases.append(chart_release(chart, efa_values(settings.nodes.machine), own, mirror=mirror))
         self.register_outputs({})
 
 

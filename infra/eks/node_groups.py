@@ -28,7 +28,6 @@ from infra.catalog.pins import EKS, EKS_NODE_IMAGE
 from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
-from infra.eks.pod import EFA_RESOURCE
 from infra.running_nodes import RunningNodesError, keep_running_nodes
 from infra.settings import EksSettings
 
@@ -172,8 +171,8 @@ class GpuNodes(pulumi.ComponentResource):
 
 def node_devices(settings: EksSettings, machine: EksMachine) -> dict[str, int]:
     """Return the extended resources of a GPU node. With DRANET there are none for EFA, so claims start no node."""
-    efa = {EFA_RESOURCE: machine.nics} if settings.fabric == "efa" else {}
-    return {"nvidia.com/gpu": machine.gpus, **efa}
+    nics, gpus = settings.fabric_row.resource, {"nvidia.com/gpu": machine.gpus}
+    return {**gpus, nics.name: nics.amount(nics=machine.nics, gpus=machine.gpus)} if nics else gpus
 
 
 def scaling_group_name(resources: Sequence[eks.outputs.NodeGroupResource]) -> str:

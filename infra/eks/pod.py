@@ -1,4 +1,4 @@
-"""Pod requirements on EKS for GPUs and EFA devices, with the EFA device plugin or with DRANET claims.
+"""Pod requirements on EKS for GPUs and EFA devices, and the queue's arguments.
 
 No pod is privileged, shares the host's network or mounts /dev/infiniband from the host, which breaks EFA on B200
 (aws-do-eks PR #63). This module imports no SDK.
@@ -7,31 +7,16 @@ No pod is privileged, shares the host's network or mounts /dev/infiniband from t
 from __future__ import annotations
 
 from infra.catalog.aws import HOST_LABEL, SYSTEM_MAX_NODES, TOPOLOGY
+from infra.catalog.fabrics import Variable, fabric_of
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
-from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
+from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
 from infra.kubernetes.pods import elastic, node_wait_s
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import EksSettings
 
-EFA_RESOURCE = "vpc.amazonaws.com/efa"
-EFA_DEVICE_CLASS = "efa.networking.k8s.aws"
-CLAIM = "efa"
 SHM_GIB = 128
-
-CHEATSHEET = "awslabs/awsome-distributed-ai: 1.architectures/efa-cheatsheet.md, 95b939cd, 2026-07-23"
-
-ENVIRONMENT = (
-    Variable(
-        "FI_EFA_USE_HUGE_PAGE",
-        "0",
-        "a data loader's fork copies the huge pages of libfabric and runs out of memory",
-        CHEATSHEET,
-    ),
-    *BOOTSTRAP,
-)
-"""Variables of workers. aws-ofi-nccl 1.7 and libfabric 1.18 or later choose provider, protocol and tuner themselves."""
 
 HEAD_ENVIRONMENT = (
     Variable(
@@ -61,22 +46,8 @@ OBSOLETE = (
     "OFI_NCCL_PROTOCOL",
 )
 """Variables that older guides set and that must stay unset: the plugin sets or chooses them by platform, some turn off
-its tuner, and NCCL never had an NCCL_TIMEOUT (CHEATSHEET; aws/aws-ofi-nccl: src/platform-aws.cpp, 2daf7d3)."""
-
-LIBRARIES = (
-    *("/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib"),
-    *("/opt/amazon/efa/lib64", "/opt/amazon/efa/lib"),
-)
-SETUP = f'export LD_LIBRARY_PATH="{":".join(LIBRARIES)}:${{LD_LIBRARY_PATH:-}}"'
-"""Puts the image's plugin and libfabric first in the library path. The EFA installer writes to lib64 on Amazon Linux,
-the default image's system, and to lib on Ubuntu."""
-
-
-def fabric(machine: EksMachine) -> Fabric:
-    """Return the fabric of this instance type: EFA."""
-    return Fabric(
-        transport="efa", nics=machine.nics, gbps_per_nic=machine.gbps_per_nic, aligned=True, environment=ENVIRONMENT
-    )
+its tuner, and NCCL never had an NCCL_TIMEOUT (awslabs/awsome-distributed-ai:
+1.architectures/efa-cheatsheet.md, 95b939cd, 2026-07-23; aws/aws-ofi-nccl: src/platform-aws.cpp, 2daf7d3)."""
 
 
 def chosen_by_topology(settings: EksSettings) -> bool:
@@ -99,18 +70,11 @@ def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
     Raises:
         ValueError: The fabric is not one of eks, or the machine is not supported.
     """
-    match settings.fabric:
-        case "efa":
-            # The device plugin: the pod requests every EFA device of its node by count.
-            return _pod(settings, machine, **{EFA_RESOURCE: str(machine.nics)})
-        case "efa-dranet":
-            # DRANET: the pod claims every EFA device of its node.
-            return with_claim(_pod(settings, machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.nics))
-        case other:
-            raise ValueError(f"fabric: {other} is not a fabric of eks; choose efa or efa-dranet")
+    row = fabric_of("eks", settings.fabric)
+    return with_fabric(_pod(settings, machine), row, nics=machine.nics, gpus=machine.gpus)
 
 
-def _pod(settings: EksSettings, machine: EksMachine, **extended: str) -> GpuPod:
+def _pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
     if machine.pod_cpus is None or machine.pod_memory_gib is None:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
     return GpuPod(
@@ -118,16 +82,9 @@ def _pod(settings: EksSettings, machine: EksMachine, **extended: str) -> GpuPod:
         annotations={TOPOLOGY_ANNOTATION: topology(machine)[-2]} if chosen_by_topology(settings) else {},
         node_selector={"node.kubernetes.io/instance-type": machine.name},
         tolerations=(dict(GPU_TOLERATION),),
-        resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **extended),
-        resource_claims=(),
+        resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus),
         volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
         volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
-        environment=ENVIRONMENT,
-        # Empty, because the nodes raise the limit of locked memory for every container (`launch_template.node_config`).
-        # The alternative, the capability IPC_LOCK, works for root only (NVIDIA/nvidia-container-toolkit #2037), so
-        # every worker would run as root. EFA devices are open to every user of a pod that has them.
-        security_context={},
-        setup=SETUP,
     )
 
 
@@ -137,15 +94,15 @@ def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:
     Workers already select the flavor's labels, which Kueue writes into the pods' template, so the template does not
     change. The quota of heads is one per CPU node: a head and the other pods there fill a node.
     """
-    claims, by_topology = settings.fabric == "efa-dranet", chosen_by_topology(settings)
+    claim, by_topology = settings.fabric_row.claim, chosen_by_topology(settings)
     return QueueArgs(
         system_labels=SYSTEM_NODES,
         heads=SYSTEM_MAX_NODES,
         flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=by_topology),),
         nodes=settings.nodes.max,
         pod=pod,
-        nics=settings.machine.nics if claims else 0,
-        device_class=EFA_DEVICE_CLASS if claims else None,
+        nics=settings.machine.nics if claim else 0,
+        device_class=claim.device_class if claim else None,
         topology=topology(settings.machine) if by_topology else (),
         wait_s=node_wait_s(settings),
     )

@@ -136,7 +136,7 @@ class GkeCluster(pulumi.ComponentResource):
             # Dataplane V2 can be chosen at creation only; multi-networking and DRANET need it.
             datapath_provider="ADVANCED_DATAPATH",
             # Required for additional pod interfaces (Network objects).
-            enable_multi_networking=settings.fabric != "managed-dranet",
+            enable_multi_networking=not settings.fabric_row.managed,
             default_max_pods_per_node=110,
             # Access: nodes are private; the control plane's DNS name, if open, checks IAM first.
             private_cluster_config={

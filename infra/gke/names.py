@@ -63,10 +63,11 @@ class NoVersionError(ValueError):
 
 def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
     """Return the oldest GKE version for this machine with the stack's kinds of capacity and fabric."""
-    features = {"nodes", settings.fabric}
+    features = {"nodes"}
     if set(settings.nodes.capacities) & {"flex-start", "flex-start-queued"}:
         features.add("flex-start")
     versions = [machine.min_versions[name] for name in features & machine.min_versions.keys()]
+    versions.append(settings.fabric_row.min_version)
     return max(*versions, *(GKE_CAPACITIES[kind].min_version for kind in settings.nodes.capacities), key=version_key)
 
 

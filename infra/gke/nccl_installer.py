@@ -10,10 +10,10 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes import apps, core
 
+from infra.catalog.fabrics import HOST_GIB, HOST_NVIDIA, INSTALLED
 from infra.catalog.gcp import ACCELERATOR_LABEL
 from infra.catalog.machines import GkeMachine
 from infra.catalog.pins import GIB, GIB_IMAGE, PAUSE_IMAGE
-from infra.gke.pod import HOST_GIB, HOST_NVIDIA, INSTALLED
 
 LABELS = {"k8s-app": "nccl-rdma-installer"}
 HOST_LIBRARIES = f"{HOST_NVIDIA}/lib64"

@@ -19,7 +19,7 @@ from pulumi import ResourceOptions
 from infra.addresses import GkeAddresses
 from infra.catalog.gcp import MTU, NAT_PORTS
 from infra.catalog.names import rdma_network
-from infra.catalog.pins import DRANET, GKE_NETWORK_API
+from infra.catalog.pins import GKE_NETWORK_API, Chart
 from infra.gke.names import PODS_RANGE, SERVICES_RANGE, Site
 from infra.gke.pod import GVNIC_NETWORK
 from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
@@ -227,8 +227,8 @@ class DeviceNetworks(pulumi.ComponentResource):
 class Dranet(pulumi.ComponentResource):
     """The open-source DRANET driver, from its Helm chart: it allocates a node's RDMA devices to pods with claims."""
 
-    def __init__(self, name: str, opts: ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, chart: Chart, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:Dranet", name, {}, opts)
         own = ResourceOptions(parent=self)
-        self.release = helm_release(name, DRANET, own, values={"image": image_values(DRANET, None)})
-        self.register_outputs({"version": DRANET.version})
+        self.release = helm_release(name, chart, own, values={"image": image_values(chart, None)})
+        self.register_outputs({"version": chart.version})

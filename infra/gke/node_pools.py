@@ -206,7 +206,7 @@ def _labels(settings: GkeSettings) -> dict[str, str]:
     """Return the node labels that pods select; GKE adds cloud.google.com/gke-accelerator and others."""
     return {
         **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {}),
-        **({"cloud.google.com/gke-networking-dra-driver": "true"} if settings.fabric == "managed-dranet" else {}),
+        **settings.fabric_row.node_labels,
     }
 
 

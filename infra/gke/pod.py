@@ -1,4 +1,4 @@
-"""Pod requirements on GKE for GPUs and RDMA NICs (multi-networking, DRANET, managed DRANET), and the queue's arguments.
+"""Pod requirements on GKE for GPUs and RDMA NICs, and the queue's arguments.
 
 No pod is privileged, shares the host's network or mounts device files from the host. This module imports no SDK.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, longest_wait_s
+from infra.catalog.fabrics import GIB_FOLDER, GKE_NCCL, Variable, fabric_of
 from infra.catalog.gcp import (
     ACCELERATOR_LABEL,
     FALLBACK_POOL,
@@ -21,8 +21,7 @@ from infra.catalog.gcp import (
 )
 from infra.catalog.machines import GkeMachine
 from infra.catalog.names import rdma_network
-from infra.catalog.pins import DEVICE_API
-from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
+from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
 from infra.kubernetes.pods import NOTICE_S, elastic
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 from infra.kubernetes.queue_objects import GPU_FLAVOR, QUEUED_FLAVOR, RESERVED_FLAVOR, TOPOLOGY_ANNOTATION
@@ -38,17 +37,6 @@ COMPUTE_CLASS = "rdma"
 GVNIC_NETWORK = "gvnic-1"
 """Network object of the second host NIC; `rdma_network` names the others."""
 
-GIB_FOLDER = "/usr/local/gib"
-"""Folder of gIB in a worker."""
-SCRIPT = f"{GIB_FOLDER}/scripts/set_nccl_env.sh"
-HOST_NVIDIA = "/home/kubernetes/bin/nvidia"
-HOST_GIB = "/home/kubernetes/bin/gib"
-INSTALLED = "rdma-ray-installed"
-"""File in the folder of gIB that the installer writes last."""
-SETUP = (
-    f"until [ -e {GIB_FOLDER}/{INSTALLED} ]; do echo 'waiting for the gIB installer'; sleep 5; done; source {SCRIPT}"
-)
-"""Waits for the installer, which may still run on a new node, and sets NCCL up."""
 SHM_GIB = 250
 SCRATCH_GIB = 1000
 """Disk of a worker, GiB: objects that Ray spills, its logs, and files of the user. A pod that stores more than its
@@ -61,43 +49,6 @@ SPARE_GIB = 200
 """Part of a worker's disk that Ray leaves to files of the user, GiB, which nothing but the kubelet bounds."""
 LOCAL_SSD_GB = 375
 """Size of a local SSD, GB (Compute Engine docs, local-ssd, read 2026-11). They hold all that pods store on disk."""
-CLAIM = "rdma"
-DRANET_CLASS = "dranet"
-MANAGED_CLASS = "mrdma.google.com"
-DEVICE_CLASSES = {"dranet": DRANET_CLASS, "managed-dranet": MANAGED_CLASS}
-"""Device class of the NICs that pods claim, by fabric."""
-
-GIB = "GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11"
-GKE_NCCL = "GKE docs gke-ai-hypercompute-custom, 2026-04-06; values of gIB v1.1"
-
-ENVIRONMENT = (
-    Variable(
-        "LD_LIBRARY_PATH",
-        f"{GIB_FOLDER}/lib64:/usr/local/nvidia/lib64",
-        "NCCL finds the gIB plugin and the driver's libraries, which the node provides",
-        GIB,
-    ),
-    Variable(
-        "NCCL_NET",
-        "gIB",
-        "use the plugin or fail, even where the script was not sourced, instead of falling back to sockets silently",
-        GIB,
-    ),
-    *BOOTSTRAP,
-)
-
-
-def fabric(machine: GkeMachine) -> Fabric:
-    """Return the fabric of this machine type: RoCE with the gIB plugin."""
-    return Fabric(
-        transport="gib",
-        nics=machine.nics,
-        gbps_per_nic=machine.gbps_per_nic,
-        aligned=True,
-        environment=ENVIRONMENT,
-        script=SCRIPT,
-        scripted=_scripted(machine),
-    )
 
 
 def chosen_by_topology(settings: GkeSettings) -> bool:
@@ -120,19 +71,9 @@ def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
     Raises:
         ValueError: The fabric is not one of gke, or the machine is not supported.
     """
-    match settings.fabric:
-        case "multi-network":
-            pod = _pod(settings, machine)
-            return replace(pod, annotations={**pod.annotations, **_interfaces(machine)})
-        case "dranet":
-            template = claim_template("all-rdma", DRANET_CLASS, machine.nics)
-            return with_claim(_pod(settings, machine), CLAIM, template, _device_class())
-        case "managed-dranet":
-            # GKE installs the device class.
-            template = claim_template("all-mrdma", MANAGED_CLASS, machine.nics)
-            return with_claim(_pod(settings, machine), CLAIM, template)
-        case other:
-            raise ValueError(f"fabric: {other} is not a fabric of gke; choose multi-network, dranet or managed-dranet")
+    row = fabric_of("gke", settings.fabric)
+    pod = with_fabric(_pod(settings, machine), row, nics=machine.nics, gpus=machine.gpus)
+    return replace(pod, annotations={**pod.annotations, **_interfaces(machine)}) if row.interfaces else pod
 
 
 def _interfaces(machine: GkeMachine) -> dict[str, str]:
@@ -143,25 +84,6 @@ def _interfaces(machine: GkeMachine) -> dict[str, str]:
     networks = ["default", GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine.nics))]
     interfaces = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
     return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(interfaces)}
-
-
-def _device_class() -> dict[str, Any]:
-    """Return the class of RDMA devices.
-
-    The class selects the devices, not the claim: Kueue admits a claim with a selector only when as many devices exist
-    already (pkg/dra/claims.go, 0.19.2), and before the first node there is none.
-    """
-    return {
-        "apiVersion": DEVICE_API,
-        "kind": "DeviceClass",
-        "metadata": {"name": DRANET_CLASS},
-        "spec": {
-            "selectors": [
-                {"cel": {"expression": 'device.driver == "dra.net"'}},
-                {"cel": {"expression": 'device.attributes["dra.net"].rdma == true'}},
-            ]
-        },
-    }
 
 
 def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
@@ -190,22 +112,8 @@ def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
         node_selector=selector,
         tolerations=tuple(tolerations),
         resources=resources,
-        resource_claims=(),
-        volumes=(
-            {"name": "nvidia", "hostPath": {"path": HOST_NVIDIA}},
-            {"name": "gib", "hostPath": {"path": HOST_GIB}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},
-        ),
-        volume_mounts=(
-            # GKE's privileged device plugin loads the same files, so a pod must not replace them.
-            {"name": "nvidia", "mountPath": "/usr/local/nvidia", "readOnly": True},
-            {"name": "gib", "mountPath": GIB_FOLDER, "readOnly": True},
-            {"name": "shm", "mountPath": "/dev/shm"},
-        ),
-        environment=ENVIRONMENT,
-        # Memory registration fails without it in some images (NVIDIA/nccl #1925); it affects root only.
-        security_context={"capabilities": {"add": ["IPC_LOCK"]}},
-        setup=SETUP,
+        volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
+        volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
     )
 
 
@@ -213,21 +121,13 @@ def _exactly(key: str, value: str) -> dict[str, str]:
     return {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
 
 
-def _scripted(machine: GkeMachine) -> tuple[Variable, ...]:
-    lines = [
-        ("NCCL_CROSS_NIC", "0", "keep traffic on its rail: NIC n talks to NIC n"),
-        ("NCCL_NET_GDR_LEVEL", "PIX", "GPUDirect RDMA between a GPU and a NIC on the same PCIe switch"),
-        ("NCCL_P2P_NET_CHUNKSIZE", "131072", "chunk of sends between nodes, bytes"),
-        ("NCCL_NVLS_CHUNKSIZE", "524288", "chunk of NVLink SHARP, bytes"),
-        ("NCCL_IB_ADAPTIVE_ROUTING", "1", "spread packets over the paths of the fabric"),
-        ("NCCL_IB_QPS_PER_CONNECTION", "4", "several queue pairs per connection, to use several paths"),
-        ("NCCL_IB_TC", "52", "traffic class that the fabric treats as lossless data"),
-        ("NCCL_IB_FIFO_TC", "84", "traffic class of the control messages"),
-    ]
-    if machine.nccl_tuner is not None:
-        path = f"{GIB_FOLDER}/configs/{machine.nccl_tuner}"
-        lines.append(("NCCL_TUNER_CONFIG_PATH", path, "algorithms measured for this machine type"))
-    return tuple(Variable(name, value, why, GKE_NCCL) for name, value, why in lines)
+def scripted(settings: GkeSettings) -> tuple[Variable, ...]:
+    """Return the variables that the fabric's script sets on this machine type."""
+    row, tuner = settings.fabric_row, settings.machine.nccl_tuner
+    if not row.scripted or tuner is None:
+        return row.scripted
+    path, why = f"{GIB_FOLDER}/configs/{tuner}", "algorithms measured for this machine type"
+    return (*row.scripted, Variable("NCCL_TUNER_CONFIG_PATH", path, why, GKE_NCCL))
 
 
 def disk_environment(machine: GkeMachine, *, bucket: bool) -> tuple[Variable, ...]:
@@ -256,7 +156,7 @@ def queue_args(settings: GkeSettings, pod: GpuPod) -> QueueArgs:
     The quota of heads is one per CPU node: a head and the other pods there fill a node.
     """
     nodes = settings.nodes
-    device_class = DEVICE_CLASSES.get(settings.fabric)
+    claim = settings.fabric_row.claim
     queued = any(GKE_CAPACITIES[kind].queued for kind in nodes.capacities)
     return QueueArgs(
         system_labels=SYSTEM_NODES,
@@ -264,8 +164,8 @@ def queue_args(settings: GkeSettings, pod: GpuPod) -> QueueArgs:
         flavors=_flavors(settings),
         nodes=nodes.max,
         pod=pod,
-        nics=settings.machine.nics if device_class else 0,
-        device_class=device_class,
+        nics=settings.machine.nics if claim else 0,
+        device_class=claim.device_class if claim else None,
         topology=TOPOLOGY if chosen_by_topology(settings) else (),
         # Queued nodes exist when a workload is admitted.
         wait_s=longest_wait_s("gke", *(kind for kind in nodes.capacities if not GKE_CAPACITIES[kind].queued)),

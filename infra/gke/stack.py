@@ -83,7 +83,8 @@ class GkeStack(pulumi.ComponentResource):
         cluster = GkeCluster("cluster", settings, site, own, network=network, control_plane=plane)
         # The networks of the additional NICs, by the names that pods use. With managed DRANET, GKE creates them.
         nics: dict[str, NodeNetwork] = {}
-        if settings.fabric != "managed-dranet":
+        fabric = settings.fabric_row
+        if not fabric.managed:
             nics[GVNIC_NETWORK] = GvnicNetwork("gvnic", site, addresses.gvnic, own).node_network
             rdma = RdmaNetwork("rdma", site, settings.machine.network_profile, addresses.rdma, own)
             nics |= {rdma_network(nic): one for nic, one in enumerate(rdma.node_networks)}
@@ -103,12 +104,13 @@ class GkeStack(pulumi.ComponentResource):
         )
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` needs no API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
-        NcclInstaller("nccl-rdma-installer", settings.machine, inside)
+        if fabric.transport.plugin is not None and fabric.transport.plugin.installer is not None:
+            NcclInstaller("nccl-rdma-installer", settings.machine, inside)
         drivers: list[pulumi.Resource] = []
-        if settings.fabric == "multi-network":
+        if fabric.interfaces:
             drivers += DeviceNetworks("device-networks", nics, inside).networks
-        if settings.fabric == "dranet":
-            drivers.append(Dranet("dranet", inside).release)
+        if fabric.chart is not None:
+            drivers.append(Dranet("dranet", fabric.chart, inside).release)
         if settings.compute_class:
             drivers.append(ComputeClass("compute-class", pools, inside).resource)
         args, needs, access = ray_args(settings, site.named("ray")), [cluster.system_pool], []

@@ -11,7 +11,8 @@ from infra.catalog.capacity import longest_wait_s
 from infra.catalog.names import METRICS_PORT, NAMESPACE
 
 if TYPE_CHECKING:
-    from infra.fabric import GpuPod, Variable
+    from infra.catalog.fabrics import Variable
+    from infra.fabric import GpuPod
     from infra.kubernetes.queue_args import QueueArgs
     from infra.settings import CloudSettings
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pydantic import Field
 
 from infra.addresses import BaseRangeError, EksAddresses, GkeAddresses
+from infra.catalog.fabrics import FABRICS, Fabric, fabrics_of
 from infra.catalog.machines import CATALOG, Machine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE, RAY_IN
 from infra.settings.common import (
@@ -44,8 +45,6 @@ BLACKWELL_GPUS = ("B200", "B300", "GB200")
 BLACKWELL_CUDA = 128
 PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
-LIBRARIES = {"gke": "libnl, which gIB loads", "eks": "libfabric and aws-ofi-nccl, without which NCCL uses TCP"}
-"""What NCCL needs of an image for the fabric of a cloud."""
 WITHOUT = {
     "rayproject/ray": ("rdma-ray", "torchrun"),
     **{image.partition(":")[0]: ("rdma-ray",) for image in (RAY_IMAGE, AWS_RAY_TRAIN)},
@@ -70,9 +69,12 @@ class CloudSettings(ServiceRules, Section):
     nodes: CloudNodes = Field(description="GPU machines that carry Ray workers.")
     fabric: str = Field(
         title="fabric",
-        description="How pods reach the RDMA NICs. gke: multi-network (Network objects and annotations), dranet "
-        "(claims, networks of the stack), managed-dranet (claims, networks of GKE); eks: efa (device plugin), "
-        "efa-dranet (claims).",
+        description="How pods reach the RDMA NICs. "
+        + "; ".join(
+            f"{target}: {', '.join(f'{name} ({FABRICS[name].words})' for name in fabrics_of(target))}"
+            for target in ("gke", "eks")
+        )
+        + ".",
     )
     queue: Literal["none", "kueue"] = Field(
         "none",
@@ -92,6 +94,11 @@ class CloudSettings(ServiceRules, Section):
         description="Whether to add what an audit asks for and costs money: flow logs of the network; gke: logs of the "
         "control plane and Binary Authorization; eks: a default security group without rules.",
     )
+
+    @property
+    def fabric_row(self) -> Fabric:
+        """Catalog row of the fabric."""
+        return FABRICS[self.fabric]
 
     if TYPE_CHECKING:
 
@@ -212,9 +219,10 @@ class CloudSettings(ServiceRules, Section):
     @rule("ray.image", source=RAY_IMAGES, warning=True)
     def image_has_no_torch(self) -> Findings:
         if "torchrun" in _missing(self.ray.image):
+            plugin = self.fabric_row.transport.plugin
+            lacks = f"neither torch nor {plugin.needs}" if plugin else "no torch"
             yield Finding(
-                f"This image has neither torch nor {LIBRARIES[self.target]}: benchmarks and training fail, and so does "
-                "your code unless it brings them.",
+                f"This image has {lacks}: benchmarks and training fail, and so does your code unless it brings them.",
                 OWN_IMAGE,
             )
 

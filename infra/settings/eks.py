@@ -11,6 +11,7 @@ from pydantic import Field
 from infra.addresses import EksAddresses, eks_addresses
 from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
+from infra.catalog.fabrics import FABRICS, fabrics_of
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone, supported
@@ -39,6 +40,7 @@ SUBNETS = "EKS docs network-reqs: subnets in at least two availability zones; un
 
 BANDWIDTH_OPTIMISED = ("p5.48xlarge", "p5e.48xlarge")
 WITHOUT_STORAGE_EFA = ("p4d.24xlarge", "p4de.24xlarge")
+FROM_ZERO = " or ".join(name for name in fabrics_of("eks") if FABRICS[name].from_zero)
 SMALLEST_GIB = 1200
 STEP_GIB = 2400
 SMALLEST_EFA_GIB = 4800
@@ -160,7 +162,7 @@ class EksSettings(CloudSettings):
 
     target: Literal["eks"]
     nodes: EksNodes
-    fabric: Literal["efa", "efa-dranet"] = "efa"
+    fabric: Annotated[str, OneOf(fabrics_of("eks"))] = fabrics_of("eks")[0]
     ray: EksRay
     storage: EksStorage
     access: EksAccess
@@ -233,8 +235,8 @@ class EksSettings(CloudSettings):
     @rule("nodes.min", "nodes.capacity", "fabric", source=BLOCKS)
     def capacity_block_not_static(self) -> Findings:
         if self.nodes.capacity == "capacity-block" and self.nodes.min > 0:
-            least, also = self.nodes.min, ", and fabric to efa, which scales up from 0 nodes"
-            fix = "set nodes.min to 0" + (also if self.fabric == "efa-dranet" else "")
+            least, also = self.nodes.min, f", and fabric to {FROM_ZERO}, which scales up from 0 nodes"
+            fix = "set nodes.min to 0" + ("" if self.fabric_row.from_zero else also)
             yield Finding(f"EKS cannot create {least} nodes before a Capacity Block begins or after it ends.", fix)
 
     @rule("nodes.blockEnds", "nodes.capacity", source=BLOCKS)
@@ -245,9 +247,9 @@ class EksSettings(CloudSettings):
 
     @rule("fabric", "nodes.min", "nodes.capacity", source=DRANET)
     def claims_from_zero_nodes(self) -> Findings:
-        if self.fabric == "efa-dranet" and self.nodes.min == 0:
+        if not self.fabric_row.from_zero and self.nodes.min == 0:
             block = self.nodes.capacity == "capacity-block"
-            fix = "set fabric to efa" if block else "set nodes.min to 1, or fabric to efa"
+            fix = f"set fabric to {FROM_ZERO}" if block else f"set nodes.min to 1, or fabric to {FROM_ZERO}"
             yield Finding("The autoscaler learns the devices from a running node, so it never adds the first one.", fix)
 
     @rule("network.secondZone", "location", source=SUBNETS)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from infra.addresses import GkeAddresses, gke_addresses
 from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
+from infra.catalog.fabrics import FABRICS, fabrics_of
 from infra.catalog.machines import GKE_CATALOG, GkeMachine
 from infra.settings.cloud import (
     KUBERNETES_LIMITS,
@@ -121,7 +122,7 @@ class GkeSettings(CloudSettings):
 
     target: Literal["gke"]
     nodes: GkeNodes
-    fabric: Literal["multi-network", "dranet", "managed-dranet"] = "multi-network"
+    fabric: Annotated[str, OneOf(fabrics_of("gke"))] = fabrics_of("gke")[0]
     compute_class: Flag = Field(
         False, description="gke: provision nodes through a ComputeClass, which can try a second kind of capacity."
     )
@@ -137,7 +138,7 @@ class GkeSettings(CloudSettings):
     @property
     def addresses(self) -> GkeAddresses:
         """Address plan of the networks and nodes that the stack makes."""
-        nics = 0 if self.fabric == "managed-dranet" else self.machine.nics
+        nics = 0 if self.fabric_row.managed else self.machine.nics
         # A ComputeClass divides one maximum among its pools; each of Kueue's two flavors has a separate quota.
         pools = 2 if self.nodes.fallback is not None and not self.compute_class else 1
         return gke_addresses(IPv4Network(self.network.base_range), pools * self.nodes.max, nics)
@@ -288,9 +289,9 @@ class GkeSettings(CloudSettings):
     def claims_from_zero_nodes(self) -> Findings:
         capacity, fallback = self.nodes.capacity, self.nodes.fallback
         flex_start = capacity.startswith("flex-start")
-        if self.fabric != "dranet" or (self.nodes.min and not fallback and not flex_start):
+        if self.fabric_row.from_zero or (self.nodes.min and not fallback and not flex_start):
             return
-        fix = "fabric to multi-network" + ("" if "queued" in f"{capacity} {fallback}" else " or managed-dranet")
+        fix = f"fabric to {_others('queued' in f'{capacity} {fallback}')}"
         others = "remove nodes.fallback, or set" if fallback else "set nodes.min to 1, or"
         yield Finding(
             "GKE's autoscaler learns the NICs of open-source DRANET from a running node, or from a label that also "
@@ -300,8 +301,9 @@ class GkeSettings(CloudSettings):
 
     @rule("fabric", "nodes.capacity", "nodes.fallback", source=CLAIMS_OF_REQUESTS)
     def claims_of_queued_nodes(self) -> Findings:
-        if self.fabric == "managed-dranet" and "flex-start-queued" in self.nodes.capacities:
-            fix = "set fabric to multi-network, or choose another capacity than flex-start-queued"
+        row = self.fabric_row
+        if row.claim and row.from_zero and "flex-start-queued" in self.nodes.capacities:
+            fix = f"set fabric to {_others(queued=True)}, or choose another capacity than flex-start-queued"
             yield Finding("A ProvisioningRequest that claims NICs fails: a claim exists only after its pod does.", fix)
 
     @rule("storage.bucket", source=BUCKETS)
@@ -312,3 +314,9 @@ class GkeSettings(CloudSettings):
         accepted = accepted and all(1 <= len(part) <= 63 for part in name.split(".")) and not name.startswith("goog")
         words = "Cloud Storage: 3 to 63 of a-z, 0-9, - _ and ., with a letter or digit at both ends, without google"
         return not_a_bucket(name, bool(accepted), words)
+
+
+def _others(queued: bool) -> str:
+    """Return the fabrics whose nodes an autoscaler starts from zero, or a ProvisioningRequest."""
+    rows = (FABRICS[name] for name in fabrics_of("gke"))
+    return " or ".join(row.name for row in rows if row.from_zero and not (queued and row.claim))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from infra.catalog.fabrics import HOST_GIB, HOST_NVIDIA
 from infra.catalog.pins import GIB_IMAGE, PAUSE_IMAGE
-from infra.gke.pod import HOST_GIB, HOST_NVIDIA
 from infra.settings import Settings
 from rehearsal.cluster.controllers.pools import Pool
 from rehearsal.engine.kind import Json

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.fabrics import INSTALLED
 from infra.catalog.pins import GKE_NETWORK_API
-from infra.gke.pod import INSTALLED
 from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT
 from tests.kubernetes.doctor import findings
 from tests.kubernetes.queries import (

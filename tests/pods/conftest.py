@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.fabrics import INSTALLED
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
-from infra.gke.pod import INSTALLED
 from rehearsal.cluster.scaling import Scale
 from rehearsal.cluster.traces import traces
 from tests.pods.deployed_stack import DeployedStack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import textwrap
 
-from infra.gke.pod import GIB_FOLDER, INSTALLED
+from infra.catalog.fabrics import GIB_FOLDER, INSTALLED
 
 
 def running(code: str) -> list[str]:

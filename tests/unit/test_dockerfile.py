@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from infra.catalog.fabrics import LIBRARIES
 from infra.catalog.pins import OWN_TAG, RAY
-from infra.eks.pod import LIBRARIES
 from infra.settings import CloudSettings
 from tests.unit.stacks import eks, gke
 

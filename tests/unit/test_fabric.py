@@ -9,11 +9,11 @@ import pytest
 
 from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG
 from infra.catalog.pins import DEVICE_API
-from infra.eks.pod import fabric as efa_fabric
 from infra.eks.pod import gpu_pod as eks_pod
-from infra.fabric import SOCKET, GpuPod
-from infra.gke.pod import fabric as gib_fabric
+from infra.fabric import GpuPod
 from infra.gke.pod import gpu_pod as gke_pod
+from infra.outputs import fabric_outputs
+from infra.plan import plan
 from tests.unit.stacks import eks, gke
 
 GKE_MACHINES = ("a3-ultragpu-8g", "a4-highgpu-8g")
@@ -155,16 +155,18 @@ def test_efa_devices_by_plugin_and_by_claim(machine: str, devices: int) -> None:
 
 
 def test_fabrics() -> None:
-    ultra, a4 = gib_fabric(GKE_CATALOG["a3-ultragpu-8g"]), gib_fabric(GKE_CATALOG["a4-highgpu-8g"])
-    assert (ultra.transport, ultra.gbps, a4.gbps) == ("gib", 3200, 3200)
-    for fabric, file in ((ultra, "tuner_config_a3u.txtpb"), (a4, "tuner_config_a4.txtpb")):
-        scripted = {variable.name: variable.value for variable in fabric.scripted}
+    for machine, file in (("a3-ultragpu-8g", "tuner_config_a3u.txtpb"), ("a4-highgpu-8g", "tuner_config_a4.txtpb")):
+        found = plan(gke({"nodes.machine": machine, "nodes.capacity": "spot"}))
+        assert (found.fabric.transport, found.fabric.gbps) == ("gib", 3200)
+        scripted = {variable.name: variable.value for variable in found.scripted}
         assert scripted["NCCL_TUNER_CONFIG_PATH"] == f"/usr/local/gib/configs/{file}"
-        assert {variable.name: variable.value for variable in fabric.environment}["NCCL_NET"] == "gIB"
         assert scripted["NCCL_IB_TC"] == "52"
-    efa = efa_fabric(EKS_CATALOG["p6-b300.48xlarge"])
+        assert found.pod
+        assert {variable.name: variable.value for variable in found.pod.environment}["NCCL_NET"] == "gIB"
+    efa = plan(eks({"nodes.machine": "p6-b300.48xlarge"})).fabric
     assert (efa.transport, efa.nics, efa.gbps) == ("efa", 16, 6400)
-    assert (SOCKET.transport, SOCKET.nics, SOCKET.gbps) == ("socket", None, None)
+    local = fabric_outputs("socket")
+    assert (local.transport, local.nics, local.gbps) == ("socket", None, None)
 
 
 def test_fabric_of_another_cloud_and_unsupported_machine_are_rejected() -> None:

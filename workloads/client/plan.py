@@ -58,7 +58,7 @@ def _plan_as_json(plan: Plan) -> dict[str, Any]:
             "nics": fabric.nics,
             "gbpsPerNic": fabric.gbps_per_nic,
             "gbpsPerNode": fabric.gbps,
-            "aligned": fabric.aligned,
+            "aligned": fabric.rdma is not None,
         },
         "ranges": [{"name": cut.name, "range": str(cut.network), "room": cut.room} for cut in plan.ranges],
         "pod": pod
@@ -95,7 +95,7 @@ def _show_plan(plan: Plan, console: Console) -> None:
         for cut in plan.ranges:
             ranges.add_row(str(cut.network), cut.name, cut.room)
         console.print(ranges)
-    variables = (*(plan.pod.environment if plan.pod else ()), *fabric.scripted)
+    variables = (*(plan.pod.environment if plan.pod else ()), *plan.scripted)
     if variables:
         environment = Table("variable", Column("value", overflow="fold"), "why", box=SIMPLE_HEAD, pad_edge=False)
         for variable in variables:

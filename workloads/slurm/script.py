@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.catalog.machines import CATALOG
-from infra.outputs import machine_fabric
+from infra.outputs import fabric_outputs
 from workloads.nccl.judge.expectation import Expectation
 from workloads.options import ROOT
 from workloads.slurm.options import SlurmOptions
@@ -78,7 +78,10 @@ def _variables(options: SlurmOptions, command: Sequence[str]) -> list[str]:
 
 def known_fabric(machine: str | None) -> dict[str, Any]:
     """Return the network between machines of a type, which nodes get as JSON: they have no catalog. Empty for None."""
-    return machine_fabric(CATALOG[machine]) if machine else {}
+    if not machine:
+        return {}
+    row = CATALOG[machine]
+    return fabric_outputs(row.transport, row).model_dump(by_alias=True)
 
 
 def _header(options: SlurmOptions) -> list[str]:

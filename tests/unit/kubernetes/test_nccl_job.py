@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.catalog.fabrics import INSTALLED
 from infra.eks.pod import OBSOLETE
 from infra.fabric import GpuPod
-from infra.gke.pod import INSTALLED
 from infra.kubernetes.pods import NCCL_JOB_POD, script_files
 from infra.nccl_job import HOST_NAME_ROOM, IMAGES, NcclJob, Sweep, nccl_job, size
 from infra.nccl_job_manifest import key_secret, manifests, mpirun
