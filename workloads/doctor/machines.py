@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from infra.catalog.fabrics import FABRICS, fabrics_of
 from infra.catalog.machines import CATALOG, GkeMachine, Machine
 from infra.catalog.names import rdma_network
 from infra.catalog.pins import GKE_NETWORK_API
@@ -16,7 +17,6 @@ from workloads.doctor.state import SYSTEM, State
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
-EFA = "vpc.amazonaws.com/efa"
 NETWORKS = "networking.gke.io.networks/"
 GPU_LABELS = ("cloud.google.com/gke-accelerator", "nvidia.com/gpu.present")
 """Labels of the GPU nodes of both clouds (`infra.gke.pod`, `infra.eks.node_groups`)."""
@@ -30,8 +30,6 @@ BEFORE = ("PodInitializing", "ContainerCreating")
 """Reasons of the kubelet for a container that waits for others, whose reasons say more."""
 OFTEN, LATELY_S, KILLED_S = 3, 1800, 86400
 """Restarts, and seconds since the last one, from which a ready pod is reported; seconds since one for memory."""
-GIB_PLUGIN = "nccl-plugin-gib"
-"""Part of the name of the image that installs gIB (`infra.catalog.pins`)."""
 
 
 def gpu_nodes(state: State) -> list[Json]:
@@ -221,7 +219,7 @@ def nics(state: State) -> Iterator[Problem]:
     """A node offers fewer RDMA NICs than its machine type has, by its resources or as devices."""
     if (machine := machine_of(state)) is None:
         return
-    broken = _broken(state)
+    broken, resource = _broken(state), _nic_resource(state, machine)
     by_claim: dict[str, int] = {}
     for each in state.objects("device slices"):
         node = each["spec"].get("nodeName")
@@ -233,8 +231,8 @@ def nics(state: State) -> Iterator[Problem]:
         name, offered = name_of(node), node["status"]["allocatable"]
         if claims_nics(state):
             found, text = by_claim.get(name, 0), f"ResourceSlices of the node: {by_claim.get(name, 0)} RDMA devices"
-        elif machine.cloud == "eks":
-            found, text = int(offered.get(EFA, 0)), f"allocatable {EFA}: {offered.get(EFA, 0)}"
+        elif resource:
+            found, text = int(offered.get(resource, 0)), f"allocatable {resource}: {offered.get(resource, 0)}"
         else:
             names = [NETWORKS + rdma_network(nic) for nic in range(machine.nics)]
             absent = [each for each in names if int(offered.get(each, 0)) < 1]
@@ -280,6 +278,15 @@ def _broken(state: State) -> dict[str, str]:
         names.setdefault(node, []).append(owner)
     text = "first mend the pods of DaemonSets that are not ready there, one of which may offer the devices"
     return {node: f"{text}: {', '.join(sorted({*owners}))}" for node, owners in names.items()}
+
+
+def _nic_resource(state: State, machine: Machine) -> str | None:
+    """Return the resource that stands for a NIC: that which pods request, or that of the cloud's default."""
+    names = [row.resource.name for row in FABRICS.values() if row.resource and row.resource.per == "nic"]
+    default = FABRICS[fabrics_of(machine.cloud)[0]].resource
+    containers = [each for pod in templates(state) for each in pod["spec"].get("containers") or []]
+    requested = {name for each in containers for name in (each.get("resources") or {}).get("limits") or {}}
+    return next((name for name in names if name in requested), default.name if default else None)
 
 
 def _is_rdma(device: Json) -> bool:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from infra.catalog.pins import GIB
+from infra.catalog.fabrics import Plugin
 from workloads.doctor.check import Problem, check
-from workloads.doctor.machines import GIB_PLUGIN
-from workloads.doctor.probe import LIBRARIES, NodeFacts
+from workloads.doctor.probe import NodeFacts
 from workloads.doctor.state import State
 from workloads.hardware.gpu import THROTTLING
 from workloads.slurm.facts import MEMLOCK as SLURM_MEMLOCK
 
-NEEDS = {"gib": LIBRARIES[:2], "efa": LIBRARIES[2:]}
-"""Libraries of the image that NCCL's plugin of a transport loads (docs/gke.md, images/ray-efa). `ib` has no plugin."""
-GIB_FIXED, GIB_NCCL = (1, 1, 2), (2, 28)
-"""gIB before 1.1.2 may not be compatible with NCCL 2.27 or older (GoogleCloudPlatform/cluster-toolkit#5674)."""
 SHM_BYTES = 2**30
 """Minimum of /dev/shm: NCCL, torch's data loader and Ray's object store share it. A container's default is 64 MiB."""
 MEMLOCK_BYTES = 2**34
@@ -69,14 +64,14 @@ def probe(state: State) -> Iterator[Problem]:
 @check("image", "probes", cure="use an image with what NCCL needs: `rdma-ray image build`, images/ray-efa, docs/gke.md")
 def image(state: State) -> Iterator[Problem]:
     """The image lacks torch, NCCL's network plugin, or a library that the plugin loads."""
-    transport = state.outputs.fabric.rdma
+    transport = state.outputs.fabric.row
     for probe in workers(state):
         lacks = [] if probe.versions.get("torch") else ["torch"]
-        if transport is not None:
+        if transport.rdma:
             lacks += [] if probe.versions.get("nccl") else ["NCCL"]
-        if transport in NEEDS:
+        if transport.plugin is not None:
             lacks += [] if probe.plugin else ["NCCL's network plugin"]
-            lacks += [name for name in NEEDS[transport] if not probe.libraries.get(name)]
+            lacks += [name for name in transport.plugin.libraries if not probe.libraries.get(name)]
         if lacks:
             yield Problem(
                 named(probe), f"the image lacks {', '.join(lacks)}", f"not in its process: {', '.join(lacks)}"
@@ -103,31 +98,40 @@ def plugin(state: State) -> Iterator[Problem]:
 @check(
     "gib-nccl",
     "probes",
-    cure=f"use an image with NCCL {GIB_NCCL[0]}.{GIB_NCCL[1]} or newer (`rdma-ray image build`), or gIB 1.1.2 or newer,"
+    cure="use an image with NCCL 2.28 or newer (`rdma-ray image build`), or gIB 1.1.2 or newer,"
     " which supports older ones (infra/catalog/pins.py, then make up)",
 )
 def gib_nccl(state: State) -> Iterator[Problem]:
     """NCCL is older than the installed gIB supports: it may not load the plugin, and uses sockets."""
-    installed = gib_version(state)
+    plugin = state.outputs.fabric.row.plugin
+    installed = _installed(state, plugin) if plugin else ()
+    if plugin is None or (plugin.any_nccl and installed >= plugin.any_nccl):
+        return
+    name = " ".join([plugin.name, _dotted(installed)] if installed else [plugin.name])
+    own = f"use an image with NCCL {_dotted(plugin.min_nccl)} or newer (`rdma-ray image build`)"
+    cure = None if installed else own
     for probe in on_fabric(state):
         nccl = probe.versions.get("nccl")
-        if state.outputs.fabric.transport != "gib" or installed >= GIB_FIXED or not nccl:
-            continue
-        if _numbers(nccl)[:2] < GIB_NCCL:
-            version = ".".join(map(str, installed))
-            yield Problem(named(probe), f"NCCL is older than gIB {version} supports", f"NCCL {nccl}, gIB {version}")
+        if nccl and _numbers(nccl)[: len(plugin.min_nccl)] < plugin.min_nccl:
+            yield Problem(named(probe), f"NCCL is older than {name} supports", f"NCCL {nccl}, {name}", cure)
 
 
-def gib_version(state: State) -> tuple[int, ...]:
-    """Return the version of gIB that the installer's pods have, or that the project pins."""
+def _installed(state: State, plugin: Plugin) -> tuple[int, ...]:
+    """Return the version that the installer's pods have, or that the project pins; empty where the image brings it."""
+    if plugin.installer is None or plugin.version is None:
+        return ()
     images = [
         str(each.get("image"))
         for pod in state.objects("system pods")
         for each in pod["spec"].get("initContainers") or []
-        if GIB_PLUGIN in str(each.get("image"))
+        if plugin.installer in str(each.get("image"))
     ]
-    tags = [image.partition("@")[0].rpartition(":")[2] for image in images] or [GIB]
+    tags = [image.partition("@")[0].rpartition(":")[2] for image in images] or [plugin.version]
     return min(_numbers(tag) for tag in tags)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -213,13 +217,12 @@ def nic_ports(state: State) -> Iterator[Problem]:
     """A pod has fewer RDMA NICs than its machine, or a port is down or slower than its line rate."""
     fabric = state.outputs.fabric
     for probe in on_fabric(state):
-        # On InfiniBand, some ports of a node may be unused.
-        used = () if fabric.transport == "ib" else probe.nics
+        used = () if fabric.row.spare_ports else probe.nics
         down = [f"{nic.name} is {nic.state}" for nic in used if nic.state not in (None, "ACTIVE")]
         slow = [
             f"{nic.name}: {nic.rate}"
             for nic in probe.nics
-            if fabric.transport == "gib" and _below(nic.rate, fabric.gbps_per_nic)
+            if fabric.row.port_rate and _below(nic.rate, fabric.gbps_per_nic)
         ]
         if fabric.nics is not None and len(probe.nics) < fabric.nics:
             text = f"/sys/class/infiniband: {', '.join(nic.name for nic in probe.nics) or 'empty'}"

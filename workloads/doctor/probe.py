@@ -1,6 +1,6 @@
 """Probe of every Ray node, as a Ray job: one task without CPUs or GPUs per node, which reads and changes nothing.
 
-python -m workloads.doctor.probe
+python -m workloads.doctor.probe [LIBRARY …]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes.util import find_library
 from importlib.metadata import PackageNotFoundError, version
@@ -37,8 +37,6 @@ KIND = "node-probe"  # event with one node's probe
 ANSWER_S = 90
 """Seconds that a node has to start a process and to answer: a new one unpacks the job's files and imports Ray."""
 
-LIBRARIES = ("libnl-3.so.200", "libnl-route-3.so.200", "libfabric.so.1")
-"""Libraries that a plugin of NCCL loads: gIB needs libnl, aws-ofi-nccl needs libfabric."""
 PLUGIN = "libnccl-net*.so"
 """Network plugins of NCCL: gIB's is libnccl-net.so, aws-ofi-nccl's libnccl-net-ofi.so (public logs, read 2026-11)."""
 LUSTRE_DRIVERS = ("ksocklnd", "kefalnd")
@@ -61,7 +59,7 @@ class NodeFacts(ResultPart):
     Attributes:
         started, ended: Times on the node's own clock; `sent` and `answered` are the head's, around them.
         versions: Of Ray, Python, torch and NCCL; None for one that is not there.
-        libraries: Which of LIBRARIES the loader finds.
+        libraries: Which of the libraries that plugins of NCCL load the loader finds.
         plugin: NCCL's network plugin by file name, with the beginning of its SHA-256; None without one.
         shm: Bytes of /dev/shm. memlock: limit of locked memory in bytes, -1 if there is none.
         lustre: Which of LUSTRE_DRIVERS are loaded; None where no Lustre file system is mounted.
@@ -90,8 +88,8 @@ class NodeFacts(ResultPart):
     missing: list[str]
 
 
-def probe(node_id: str, ip: str) -> dict[str, Any]:
-    """Return this node's Probe as JSON."""
+def probe(node_id: str, ip: str, libraries: Sequence[str]) -> dict[str, Any]:
+    """Return this node's Probe as JSON; `libraries` are those to look for."""
     started = time.time()
     watch = GpuWatch(tuple)
     readings = watch.read_all()
@@ -108,7 +106,7 @@ def probe(node_id: str, ip: str) -> dict[str, Any]:
             "torch": package("torch"),
             "nccl": nccl(),
         },
-        libraries={name: loads(name) for name in LIBRARIES},
+        libraries={name: loads(name) for name in libraries},
         plugin=plugin(os.environ.get("LD_LIBRARY_PATH", "")),
         shm=_read(lambda: shutil.disk_usage("/dev/shm").total),
         memlock=-1 if soft == resource.RLIM_INFINITY else soft,
@@ -209,7 +207,7 @@ def main() -> int:
     waiting: dict[Any, tuple[dict[str, Any], float]] = {}
     for each in alive:
         here = NodeAffinitySchedulingStrategy(each["NodeID"], soft=False)
-        call = remote.options(scheduling_strategy=here).remote(each["NodeID"], each["NodeManagerAddress"])
+        call = remote.options(scheduling_strategy=here).remote(each["NodeID"], each["NodeManagerAddress"], sys.argv[1:])
         waiting[call] = each, time.time()
     deadline = time.monotonic() + ANSWER_S
     while waiting and (left := deadline - time.monotonic()) > 0:

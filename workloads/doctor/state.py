@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import yaml
 from pydantic import ConfigDict, Field, SecretStr
 
+from infra.catalog.fabrics import TRANSPORTS
 from infra.outputs import Outputs
 from workloads.client.api import JobsApi, UnreachableError
 from workloads.client.connection import Connection
@@ -264,7 +265,9 @@ class StateReader:
         for job in [job for job in old if job.ended and time.time() - job.ended > PROBE_S][:OLD_PROBES]:
             api.forget(job.id)
         job_id = new_id(WORKLOAD)
-        command = shlex.join([python_of(self.outputs), "-m", "workloads.doctor.probe"])
+        plugins = [row.plugin for row in TRANSPORTS.values() if row.plugin]
+        libraries = [library for plugin in plugins for library in plugin.libraries]
+        command = shlex.join([python_of(self.outputs), "-m", "workloads.doctor.probe", *libraries])
         submit_driver(api, job_id, command, {"workload": WORKLOAD})
         deadline = time.monotonic() + PROBE_S
         try:

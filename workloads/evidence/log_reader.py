@@ -70,6 +70,7 @@ _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 # Networks without RDMA: NCCL's own, and Google's plugin for machines without RDMA.
 SOCKETS = ("Socket", "FastSocket")
+JOINED = "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU, and names it after the first
 _RING = re.compile(r"Channel \d{1,4}/\d{1,4} :(?: +\d{1,9})+", re.ASCII)
 # NCCL 2.30 and later: src/init.cc, read 2026-11-26.
 _MIXED = re.compile(r"Rank \d{1,9} has \d{1,6} local Net devices|Detected mixed local Net device counts", re.ASCII)

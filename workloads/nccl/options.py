@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -18,7 +19,27 @@ from workloads.nccl.units import BUSBW_FACTORS, REDUCTIONS, parse_size, sweep
 from workloads.options import Hidden, option
 
 if TYPE_CHECKING:
+    from infra.catalog.fabrics import Transport
     from infra.outputs import Outputs
+
+
+class Network(BaseModel, frozen=True):
+    """What NCCL's log shows of a fabric: patterns of the network's name, the usual one first, and libfabric's provider.
+
+    A transport of `infra.catalog.fabrics` has both; the cluster has no catalog.
+    """
+
+    names: tuple[str, ...]
+    provider: str | None = None
+
+    @classmethod
+    def of(cls, transport: Transport) -> Self | None:
+        """Return what the log shows of a transport; None for sockets."""
+        return cls(names=transport.networks, provider=transport.provider) if transport.rdma else None
+
+    def includes(self, name: str) -> bool:
+        """Return whether NCCL's name for a network is one of this one's."""
+        return any(fnmatchcase(name, pattern) for pattern in self.names)
 
 
 class GangOptions(BaseModel):
@@ -43,7 +64,7 @@ class GangOptions(BaseModel):
     elastic: Hidden[bool] = False
     """Whether an autoscaler may add nodes, so that a request that does not fit yet is not an error."""
     transport: Hidden[str | None] = None
-    """`gib`, `efa` or `ib`; None on machines without RDMA."""
+    """Transport over RDMA NICs (`infra.catalog.fabrics`); None on machines without any."""
     logs: Hidden[bool] = False
     """Whether the ranks send NCCL's own logs."""
 

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from statistics import median
 
 from workloads.evidence.facts import Channel, Evidence, LogFacts
-from workloads.evidence.log_reader import SOCKETS
+from workloads.evidence.log_reader import JOINED, SOCKETS
 from workloads.exits import Exit
 from workloads.hardware.gpu import APPLICATION_XIDS, Gpu
 from workloads.hardware.nic import Counter
+from workloads.nccl.options import Network
 from workloads.nccl.result import EvidenceFinding
 
-# The plugin that carries a machine's transport, as NCCL names it (infra/catalog/machines.py: Machine.transport).
-PLUGINS = {"gib": "gIB", "efa": "Libfabric"}
 FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH on every rank"
 SILENT = 0.1  # share of what the node's median NIC sent
 THROTTLED = "gpu-throttled"  # kind of finding; see judge.verdict
@@ -34,13 +33,13 @@ def remark(kind: str, text: str) -> EvidenceFinding:
 
 
 def problems(
-    facts: LogFacts | None, *, nodes: int, nics: int | None, transport: str | None, ranks: int | None = None
+    facts: LogFacts | None, *, nodes: int, nics: int | None, network: Network | None, ranks: int | None = None
 ) -> Iterator[EvidenceFinding]:
     """Yield the findings in the log of a run. One node has no fabric: only the log itself is checked.
 
     Args:
         nics: RDMA NICs of one node; None if not known, or if not all of them are requested.
-        transport: `gib` or `efa`; None, and `ib`, for any but sockets.
+        network: What the log has to name; None for any network but sockets.
         ranks: Ranks of the whole run.
     """
     if facts is None:
@@ -59,7 +58,7 @@ def problems(
     yield from _ranks(facts, nodes, ranks)
     if nodes > 1:
         sockets = [plugin for plugin in facts.plugins if plugin in SOCKETS]
-        yield from _network(facts, transport, sockets)
+        yield from _network(facts, network, sockets)
         yield from _within(facts)
         yield from _lost(facts)
         if not sockets:
@@ -94,22 +93,22 @@ def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[EvidenceF
         yield remark("some-ranks", f"the log covers {len(facts.hosts)} of {facts.nranks} ranks")
 
 
-def _network(facts: LogFacts, transport: str | None, sockets: list[str]) -> Iterator[EvidenceFinding]:
-    expected = PLUGINS.get(transport) if transport else None
-    others = [plugin for plugin in facts.plugins if plugin not in (expected, *SOCKETS)]
+def _network(facts: LogFacts, network: Network | None, sockets: list[str]) -> Iterator[EvidenceFinding]:
+    others = [each for each in facts.plugins if each not in SOCKETS and network and not network.includes(each)]
     if sockets:
         yield failure(
             "socket-transport",
             f"NCCL used sockets (NET/{sockets[0]}): no RDMA."
             " Is the plugin in LD_LIBRARY_PATH, are the RDMA NICs in the pod?",
         )
-    if expected is not None and others:
-        yield failure("other-plugin", f"this machine's plugin is {expected}; NCCL used {', '.join(others)}")
+    if network is not None and others:
+        yield failure("other-plugin", f"this machine's plugin is {network.names[0]}; NCCL used {', '.join(others)}")
     # A truncated log may lack these lines, and has its own finding.
     if not facts.plugins and not facts.truncated:
         yield failure("no-plugin", f"the log does not name the network that NCCL used; {FIX}")
-    if transport == "efa" and facts.provider not in (None, "efa"):
-        text = f"Libfabric's provider is {facts.provider}, not efa: no EFA device was used"
+    if network is not None and network.provider and facts.provider not in (None, network.provider):
+        devices = f"no {network.provider.upper()} device was used"
+        text = f"Libfabric's provider is {facts.provider}, not {network.provider}: {devices}"
         yield failure("other-provider", text)
     if not facts.carried and not facts.truncated:
         between = "" if not facts.channels else ": all that it names stay inside a node"
@@ -171,7 +170,7 @@ def _nics(facts: LogFacts, nics: int) -> Iterator[EvidenceFinding]:
     if facts.unseen:
         text = f"the log does not name the NICs of rank {', '.join(map(str, facts.unseen[:8]))}, and names others'"
         yield failure("nics-unknown", f"{text}; {FIX}")
-    joined = facts.plugin == "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU
+    joined = facts.plugin == JOINED
     counts = facts.nic_counts
     if not counts and not joined:
         counts = {host: len(devices) for host, devices in used.items()}

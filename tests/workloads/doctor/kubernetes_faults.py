@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, named, remove, set_condition
-from tests.workloads.doctor.states import HOUR, NOW, at, body
-from workloads.doctor.machines import EFA, GPU, NETWORKS
+from tests.workloads.doctor.states import EFA, HOUR, NOW, at, body
+from workloads.doctor.machines import GPU, NETWORKS
 from workloads.doctor.state import State
 
 LONG_AGO = at(NOW - HOUR)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+from infra.catalog.fabrics import TRANSPORTS
 from infra.catalog.machines import CATALOG, GkeMachine, Machine
 from infra.catalog.names import rdma_network
 from infra.catalog.pins import RAY
@@ -21,8 +22,8 @@ from infra.settings.cloud import CloudSettings
 from tests.kubernetes.stack_objects import registered, stacks
 from tests.workloads.doctor import recorded_nodes
 from tests.workloads.stack_outputs import LOCAL
-from workloads.doctor.machines import EFA, GPU, NETWORKS
-from workloads.doctor.probe import LIBRARIES, NodeFacts, ProbedGpu
+from workloads.doctor.machines import GPU, NETWORKS
+from workloads.doctor.probe import NodeFacts, ProbedGpu
 from workloads.doctor.state import EVERYWHERE, OWN, SYSTEM, State
 from workloads.hardware.nic import Nic
 
@@ -50,6 +51,7 @@ PREVIOUSLY = {
     "lastTransitionTime": "2026-11-23T10:00:00Z",
 }
 """What an eviction leaves on a workload that is admitted again (kubernetes-sigs/kueue#2362)."""
+EFA = "vpc.amazonaws.com/efa"
 FABRIC_PLUGINS = {"gib": "libnccl-net.so 3f9a1c0b22d4", "efa": "libnccl-net-ofi.so 77c0de11aa52"}
 
 
@@ -137,7 +139,7 @@ def probe(number: int, ip: str, machine: Machine | None = None) -> NodeFacts:
         ended=NOW - 1.9,
         answered=NOW - 1.8,
         versions={"ray": RAY, "python": "3.11.7", "torch": "2.15.0", "nccl": "2.30.7"},
-        libraries=dict.fromkeys(LIBRARIES, True),
+        libraries={name: True for row in TRANSPORTS.values() if row.plugin for name in row.plugin.libraries},
         plugin=FABRIC_PLUGINS[shown.transport] if shown else None,
         shm=250 * 2**30 if shown else 64 * 2**20,
         memlock=8 * 2**20 if not shown or shown.cloud == "gke" else -1,

@@ -31,6 +31,7 @@ from workloads.nccl.hunt.rank import HuntRank
 from workloads.nccl.hunt.result import HuntResult, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged
+from workloads.nccl.judge.expectation import network_of
 from workloads.nccl.kinds import RankPosition
 from workloads.results.events import emit
 
@@ -189,6 +190,7 @@ def main() -> None:
             threshold=0.05,
             timeout_s=8,
             transport="gib",
+            network=network_of("gib"),
             nics=NICS,
             environment={FOLDER: folder, "OMP_NUM_THREADS": "1"},
         )

@@ -10,6 +10,7 @@ from tests.workloads.nccl.test_evidence_log import MLX5, facts
 from workloads.evidence.facts import Evidence, RankEvidence
 from workloads.evidence.log_reader import parse_log
 from workloads.hardware.nic import Counter, Nic
+from workloads.nccl.judge.expectation import network_of
 from workloads.nccl.problems import node_problems, problems
 
 
@@ -17,7 +18,9 @@ def kinds(name: str, nodes: int = 2, **options: object) -> set[str]:
     """Return the kinds of the findings for the machine that the log's name starts with. A remark is in parentheses."""
     efa = name.startswith("efa")
     asked: Any = {"nics": 16 if efa else 8, "transport": "efa" if efa else "gib"} | options
-    found = list(problems(facts(name), nodes=nodes, **asked))
+    transport = asked.pop("transport")
+    network = network_of(transport) if transport else None
+    found = list(problems(facts(name), nodes=nodes, network=network, **asked))
     assert {each.code for each in found} <= {0, 5}
     return {each.kind if each.code else f"({each.kind})" for each in found}
 
@@ -63,7 +66,7 @@ def test_old_efa_machine_passes_with_four_nics() -> None:
 
 
 def test_finding_names_missing_nic_and_host() -> None:
-    [found] = problems(facts("gib-nic-missing"), nodes=2, nics=8, transport="gib")
+    [found] = problems(facts("gib-nic-missing"), nodes=2, nics=8, network=network_of("gib"))
     assert found.text == "ray-cluster-gpu-group-worker-kx2mq: 7 of 8 NICs, without mlx5_3"
 
 
@@ -101,7 +104,7 @@ def test_nic_connection_within_one_host_is_rejected() -> None:
     lines += "node:0:0 [0] NCCL INFO comm 0x0 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n"
     lines += "node:0:0 [0] NCCL INFO Using network gIB\n"
     lines += "node:0:0 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/gIB/0/GDRDMA\n"
-    found = problems(parse_log(lines), nodes=2, nics=None, transport="gib")
+    found = problems(parse_log(lines), nodes=2, nics=None, network=network_of("gib"))
     assert [(each.code, each.kind) for each in found] == [(5, "same-host")]
 
 

@@ -20,9 +20,10 @@ from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Accused, Answer, GroupProbe, HuntVerdict, Rail, Round, Unit, conclude
 from workloads.nccl.hunt.result import Fault as FaultName
 from workloads.nccl.hunt.transport import judged, with_logged_nics
+from workloads.nccl.judge.expectation import network_of
 from workloads.nccl.kinds import RankPosition
 
-OPTIONS = HuntOptions(nodes=4, per_node=1, transport="gib", nics=NICS)
+OPTIONS = HuntOptions(nodes=4, per_node=1, network=network_of("gib"), nics=NICS)
 HEALTHY = Gpu(
     pci="0000:1b:00.0",
     uuid=None,
@@ -119,7 +120,7 @@ def test_hang_outranks_the_log_that_it_took_with_it() -> None:
 
 def test_nothing_is_expected_of_machines_without_rdma_or_of_one_node() -> None:
     ranks = [rank(number, None) for number in range(4)]
-    for changed in ({"transport": None}, {"nodes": 1, "per_node": 4, "unit": "rank"}):
+    for changed in ({"network": None}, {"nodes": 1, "per_node": 4, "unit": "rank"}):
         options = OPTIONS.model_copy(update=changed)
         assert judged(HuntVerdict(tests=TESTED), options, evidence(*ranks)).clean
 
@@ -222,7 +223,7 @@ def test_200_seeds_name_the_broken_unit_and_nothing_healthy(kind: str, nodes: in
     plain, odd = [rank(unit) for unit in range(nodes)], [rank(unit, "Socket") for unit in range(nodes)]
     for seed in range(200):
         unit = seed % nodes
-        options = search_options(rails=rails, nodes=nodes, samples=5, seed=seed, transport="gib", nics=NICS)
+        options = search_options(rails=rails, nodes=nodes, samples=5, seed=seed, network=network_of("gib"), nics=NICS)
         fleet = Fleet(kind, unit, seed)
         verdict = play(nodes, fleet, options)
         ranks = [odd[each] if each == unit else plain[each] for each in range(nodes)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from workloads.exits import WorkloadError
-from workloads.nccl.options import GangOptions
+from workloads.nccl.options import GangOptions, Network
 from workloads.nccl.units import parse_size
 from workloads.options import Hidden, option
 
@@ -48,6 +48,8 @@ class HuntOptions(GangOptions):
     target: Hidden[str] = ""
     nics: Hidden[int | None] = None
     """RDMA NICs of a node."""
+    network: Hidden[Network | None] = None
+    """Network that NCCL's log has to name; None on machines without RDMA."""
 
     def resolve(self, outputs: Outputs) -> HuntOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit."""
@@ -62,6 +64,7 @@ class HuntOptions(GangOptions):
                 "threshold": self.threshold or threshold,
                 "target": outputs.target,
                 "nics": outputs.fabric.nics,
+                "network": Network.of(outputs.fabric.row),
             }
         )
         if found.units < 2:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from workloads.evidence.facts import Evidence, LogFacts
+from workloads.evidence.log_reader import JOINED
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import SINGLE, Accused, HuntFinding, HuntVerdict, Rail, Unit
 from workloads.nccl.problems import node_problems, problems
@@ -23,7 +24,6 @@ UNEXPLAINED = ("wrong", "transport")
 """Faults that a GPU's errors do not explain."""
 DISPUTES = ("undecided", "fabric", "intermittent")
 """Findings that a dead unit explains."""
-JOINED = "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU, and names it after the first
 
 
 def judged(
@@ -99,9 +99,9 @@ def _of_unit(unit: int, options: HuntOptions, evidence: Evidence) -> Evidence:
 def _path(log: LogFacts | None, options: HuntOptions) -> Iterator[EvidenceFinding]:
     """Yield what the log of one unit says of the path. It holds groups of many sizes, so their sizes are no finding."""
     nodes, _ = options.world
-    if options.transport is None or nodes < 2:
+    if options.network is None or nodes < 2:
         return
-    for one in problems(log, nodes=nodes, nics=options.nics, transport=options.transport):
+    for one in problems(log, nodes=nodes, nics=options.nics, network=options.network):
         if one.kind in (*WRONG_PATH, *UNKNOWN_PATH):
             yield one
 

@@ -11,7 +11,7 @@ from workloads.evidence.facts import LogFacts
 from workloads.evidence.show import counted
 from workloads.exits import Exit
 from workloads.nccl.judge import expectation as rules
-from workloads.nccl.judge.expectation import Expectation
+from workloads.nccl.judge.expectation import Expectation, network_of
 from workloads.nccl.judge.measurement import MeasuredRow, MeasuredRun, Measurement, RowFigures
 from workloads.nccl.judge.nccl_tests import UNNAMED
 from workloads.nccl.problems import failure, problems, remark
@@ -219,7 +219,7 @@ def transport(found: Measurement, expected: Expectation) -> Iterator[EvidenceFin
             log if known else None,
             nodes=nodes,
             nics=machine.nics,
-            transport=machine.transport,
+            network=network_of(expected.transport or machine.transport),
             ranks=expected.ranks,
         )
 

@@ -21,6 +21,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, Field, model_validator
 
 from infra.catalog.baselines import Baseline
+from infra.catalog.fabrics import TRANSPORTS
 from infra.catalog.machines import CATALOG, NVLINK, Machine
 from workloads.evidence.facts import LogFacts
 from workloads.exits import WorkloadError
@@ -28,10 +29,11 @@ from workloads.nccl.judge.measurement import MeasuredRow, MeasuredRun, RowFigure
 from workloads.nccl.judge.nccl_tests import one_algorithm
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import TOLERANCE as TOLERANCE
+from workloads.nccl.options import Network
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import Comparison
 from workloads.nccl.units import BUSBW_FACTORS, busbw
-from workloads.options import option
+from workloads.options import Hidden, option
 
 MIN_SIZE = 2**30
 FAIL_BELOW = 0.90
@@ -62,6 +64,11 @@ def limits_of(machine: str | None) -> Limits | None:
     )
 
 
+def network_of(transport: str) -> Network | None:
+    """Return what NCCL's log has to show of a transport; None for sockets."""
+    return Network.of(TRANSPORTS[transport])
+
+
 class Expectation(BaseModel, frozen=True, extra="forbid"):
     """Run on `nodes` machines of one type. Raises WorkloadError if its machine or an operation cannot be judged.
 
@@ -70,6 +77,8 @@ class Expectation(BaseModel, frozen=True, extra="forbid"):
 
     machine: str = Field(description="Machine type, such as a3-ultragpu-8g.")
     nodes: int = Field(ge=1, description="Nodes that took part.")
+    transport: Hidden[str | None] = None
+    """Transport of the stack's fabric; None for the machine's."""
     ops: Annotated[tuple[str, ...], option(name="--op")] = Field(
         (),
         description="Operation that must be measured and meet its floor; repeatable. Names the operation of"

@@ -11,7 +11,7 @@ from typing import Any
 
 from workloads.exits import Exit
 from workloads.nccl.judge import checks
-from workloads.nccl.judge.expectation import Expectation, limits_of
+from workloads.nccl.judge.expectation import Expectation, limits_of, network_of
 from workloads.nccl.judge.measurement import Measurement
 from workloads.nccl.judge.reading import measurement_of_result, measurement_of_texts
 from workloads.nccl.problems import THROTTLED, failure, node_problems, problems
@@ -96,14 +96,15 @@ def verdict_of(result: BenchResult, machine: str | None, no_floor: bool = False)
     Raises `WorkloadError` for a machine type that is unknown or cannot be judged.
     """
     if machine is not None and result.world is not None:
-        expected = Expectation(machine=machine, nodes=result.world.nodes, no_floor=no_floor)
+        nodes, transport = result.world.nodes, result.spec.transport
+        expected = Expectation(machine=machine, nodes=nodes, transport=transport, no_floor=no_floor)
         return judge(measurement_of_result(result, limits_of(machine)), expected)
     code, reason = result.exit_code, result.reason
     findings = [] if result.evidence is None else list(node_problems(result.evidence))
     transport, world = result.spec.transport, result.world
     if transport is not None and world is not None and world.nodes > 1 and result.backend == "nccl":
         log = None if result.evidence is None else result.evidence.log
-        findings += problems(log, nodes=world.nodes, nics=None, transport=transport, ranks=world.ranks)
+        findings += problems(log, nodes=world.nodes, nics=None, network=network_of(transport), ranks=world.ranks)
     if not code and (code := deciding(findings)):
         reason = next(finding.text for finding in findings if finding.code)
     elif not code and result.proves == "fabric" and not no_floor:
