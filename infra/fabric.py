@@ -7,11 +7,11 @@ use a `GpuPod` in the same way, and `with_fabric` adds any row of `infra.catalog
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from infra.catalog.fabrics import Claim, Fabric, Variable
+from infra.catalog.fabrics import BOOTSTRAP, Claim, Fabric, Variable
 from infra.catalog.pins import DEVICE_API
 
 Json = Mapping[str, Any]
@@ -90,52 +90,40 @@ def with_fabric(pod: GpuPod, fabric: Fabric, *, nics: int | None, gpus: int) -> 
     if fabric.resource is not None:
         amount = str(fabric.resource.amount(nics=nics, gpus=gpus))
         resources = {kind: {**amounts, fabric.resource.name: amount} for kind, amounts in resources.items()}
-    folders = fabric.folders
+    volumes = [{"name": name, "hostPath": {"path": host}} for name, (host, _) in fabric.folders.items()]
+    mounts = [{"name": name, "mountPath": path, "readOnly": True} for name, (_, path) in fabric.folders.items()]
     pod = replace(
         pod,
         resources=resources,
-        volumes=(*({"name": each.name, "hostPath": {"path": each.host}} for each in folders), *pod.volumes),
-        volume_mounts=(
-            *({"name": each.name, "mountPath": each.path, "readOnly": True} for each in folders),
-            *pod.volume_mounts,
-        ),
-        environment=(*fabric.environment, *pod.environment),
+        volumes=(*volumes, *pod.volumes),
+        volume_mounts=(*mounts, *pod.volume_mounts),
+        environment=(*fabric.environment, *BOOTSTRAP, *pod.environment),
         security_context={"capabilities": {"add": list(fabric.capabilities)}} if fabric.capabilities else {},
         setup=fabric.setup,
     )
-    claim = fabric.claim
-    if claim is None:
-        return pod
-    if nics is None:
-        raise ValueError(f"{claim.device_class}: the number of NICs of a node is not known, so a pod cannot claim all")
-    return replace(
-        pod,
-        resources={**resources, "claims": [{"name": claim.name}]},
-        resource_claims=({"name": claim.name, "resourceClaimTemplateName": claim.template},),
-        objects=(*_device_class(claim), _claim_template(claim, nics)),
-    )
+    return pod if fabric.claim is None else _with_claim(pod, fabric.claim, nics)
 
 
-def _device_class(claim: Claim) -> Iterator[Json]:
-    """Yield the class of a claim that has selectors."""
-    if claim.selectors:
-        yield {
-            "apiVersion": DEVICE_API,
-            "kind": "DeviceClass",
-            "metadata": {"name": claim.device_class},
-            "spec": {"selectors": [{"cel": {"expression": expression}} for expression in claim.selectors]},
-        }
-
-
-def _claim_template(claim: Claim, count: int) -> Json:
-    """Return a ResourceClaimTemplate for exactly `count` devices: with a NIC missing, the pod stays visibly Pending.
+def _with_claim(pod: GpuPod, claim: Claim, nics: int | None) -> GpuPod:
+    """Return the pod with a claim for exactly `nics` devices: with one missing, the pod stays visibly Pending.
 
     `resource.k8s.io/v1` with `exactly` is served from Kubernetes 1.34.
     """
-    exactly = {"deviceClassName": claim.device_class, "allocationMode": "ExactCount", "count": count}
-    return {
-        "apiVersion": DEVICE_API,
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": claim.template},
-        "spec": {"spec": {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}},
-    }
+    if nics is None:
+        raise ValueError(f"{claim.device_class}: the number of NICs of a node is not known, so a pod cannot claim all")
+
+    def manifest(kind: str, name: str, spec: Json) -> Json:
+        return {"apiVersion": DEVICE_API, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+    exactly = {"deviceClassName": claim.device_class, "allocationMode": "ExactCount", "count": nics}
+    devices = {"requests": [{"name": "nics", "exactly": exactly}]}
+    objects = [manifest("ResourceClaimTemplate", claim.template, {"spec": {"devices": devices}})]
+    if claim.selectors:
+        selectors = [{"cel": {"expression": expression}} for expression in claim.selectors]
+        objects.insert(0, manifest("DeviceClass", claim.device_class, {"selectors": selectors}))
+    return replace(
+        pod,
+        resources={**pod.resources, "claims": [{"name": claim.name}]},
+        resource_claims=({"name": claim.name, "resourceClaimTemplateName": claim.template},),
+        objects=objects,
+    )

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from infra.addresses import Range
 from infra.catalog.fabrics import Variable
 from infra.catalog.machines import Machine
-from infra.eks import pod as eks
 from infra.eks.workload import ray_args as on_eks
 from infra.fabric import GpuPod
-from infra.gke import pod as gke
+from infra.gke.pod import scripted
 from infra.gke.workload import ray_args as on_gke
 from infra.kubernetes.pods import RayArgs
 from infra.outputs import FabricOutputs, fabric_outputs
@@ -46,16 +45,14 @@ class Plan:
 
 def plan(settings: Settings) -> Plan:
     """Return the plan of valid settings."""
-    match settings:
-        case LocalSettings():
-            return Plan(settings=settings, fabric=fabric_outputs("socket"))
-        case GkeSettings():
-            return _cloud_plan(settings, gke.gpu_pod(settings, settings.machine), gke.scripted(settings))
-        case EksSettings():
-            return _cloud_plan(settings, eks.gpu_pod(settings, settings.machine), settings.fabric_row.scripted)
-
-
-def _cloud_plan(settings: GkeSettings | EksSettings, pod: GpuPod, scripted: Sequence[Variable]) -> Plan:
-    machine, ranges = settings.machine, tuple(settings.addresses.ranges())
-    fabric = fabric_outputs(settings.fabric_row.transport.name, machine)
-    return Plan(settings=settings, fabric=fabric, machine=machine, ranges=ranges, pod=pod, scripted=scripted)
+    if isinstance(settings, LocalSettings):
+        return Plan(settings=settings, fabric=fabric_outputs("socket"))
+    machine, transport = settings.machine, settings.fabric_row.transport.name
+    return Plan(
+        settings=settings,
+        fabric=fabric_outputs(transport, machine),
+        machine=machine,
+        ranges=tuple(settings.addresses.ranges()),
+        pod=ray_args(settings, "").pod,
+        scripted=scripted(settings) if isinstance(settings, GkeSettings) else settings.fabric_row.scripted,
+    )

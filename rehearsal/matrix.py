@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from infra.catalog.fabrics import FABRICS
 from infra.catalog.machines import CATALOG
 from infra.catalog.pins import RAY_IMAGE
 from infra.settings import parse
@@ -78,7 +79,7 @@ class Cell:
         nodes = {"machine": self.machine, "capacity": self.capacity, "fallback": self.fallback, "max": 2}
         if RESERVED & {self.capacity, self.fallback}:
             nodes["reservation"] = RESERVATIONS[self.target]
-        if self.fabric in ("efa-dranet", "dranet") and self.capacity in ("on-demand", "spot", "reservation"):
+        if not FABRICS[self.fabric].from_zero and self.capacity in ("on-demand", "spot", "reservation"):
             # Claims do not scale a pool up from zero.
             nodes["min"] = 1
         if (self.queue, self.capacity, self.fallback) == ("kueue", "reservation", None):

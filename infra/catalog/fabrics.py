@@ -14,15 +14,10 @@ from typing import Literal
 from infra.catalog.pins import AWS_DRANET, DRANET, EFA_PLUGIN, GIB, Chart
 
 GIB_MANIFESTS = "GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11"
-GIB_NCCL = "GoogleCloudPlatform/cluster-toolkit #5674, 2026-05-15"
 GKE_NCCL = "GKE docs gke-ai-hypercompute-custom, 2026-04-06; values of gIB v1.1"
-GKE_DRANET = "GKE docs allocate-network-resources-dra, 2026-04-10"
+ETH0 = "NCCL docs, environment variables, 2026-11; containerd: internal/cri/server/helpers.go, defaultIfName"
+VERL = "GoogleCloudPlatform/kubernetes-engine-samples: ai-ml/verl-on-gke, read 2026-08"
 CHEATSHEET = "awslabs/awsome-distributed-ai: 1.architectures/efa-cheatsheet.md, 95b939cd, 2026-07-23"
-OFI_NCCL = "aws/aws-ofi-nccl: release notes of v1.21.1, 2026-08-20"
-IB_NAMES = (
-    "NVIDIA/nccl: src/transport/net_ib.cc; Mellanox/nccl-rdma-sharp-plugins: src/p2p_plugin.c, 021baa7b; GitHub code "
-    'search for "IBext_v8", with SPCX (Spectrum-X) in the same lists; read 2026-11'
-)
 
 
 @dataclass(frozen=True)
@@ -36,36 +31,27 @@ class Variable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plugin:
-    """A network plugin of NCCL's.
-
-    `installer` is a part of the name of the image that installs the pinned `version` on nodes; both are None where
-    pods' image brings the plugin. `libraries` are those of pods' image that it loads, `needs` the same in words.
-    `min_nccl` is the oldest NCCL that it supports; versions of the plugin from `any_nccl` on support older ones too.
-    """
-
-    name: str
-    installer: str | None = None
-    version: str | None = None
-    libraries: tuple[str, ...]
-    needs: str
-    min_nccl: tuple[int, ...]
-    any_nccl: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Transport:
     """How data travels between nodes; `name` is that of the output `fabric.transport`.
 
     `networks` are patterns of NCCL's name for it in its log, the usual name first; empty for sockets. `provider` is
-    libfabric's. `plugin` is None where NCCL needs none. `port_rate` is whether the kernel's rate of a port is its line
-    rate, `spare_ports` whether ports of a healthy node may be unused.
+    libfabric's. `plugin` is None where NCCL needs none; `libraries` are those of pods' image that it loads, `needs` the
+    same in words. `min_nccl` is the oldest NCCL that it supports; versions of the plugin from `any_nccl` on support
+    older ones too. `installer` is a part of the name of the image that installs the pinned `version` on nodes; both are
+    None where pods' image brings the plugin. `port_rate` is whether the kernel's rate of a port is its line rate,
+    `spare_ports` whether ports of a healthy node may be unused.
     """
 
     name: str
     networks: tuple[str, ...]
     provider: str | None = None
-    plugin: Plugin | None = None
+    plugin: str | None = None
+    libraries: tuple[str, ...] = ()
+    needs: str | None = None
+    min_nccl: tuple[int, ...] = ()
+    any_nccl: tuple[int, ...] | None = None
+    installer: str | None = None
+    version: str | None = None
     port_rate: bool = False
     spare_ports: bool = False
     source: str
@@ -104,15 +90,6 @@ class Claim:
     selectors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class HostFolder:
-    """Folder of the node that pods mount read-only, at `path`."""
-
-    name: str
-    host: str
-    path: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
     """A value of the setting `fabric` on `targets`, in a few `words`.
@@ -122,9 +99,9 @@ class Fabric:
     networks of the NICs and offers the devices itself, on nodes with `node_labels`. `from_zero` is whether an
     autoscaler knows the devices of a pool without nodes. `min_version` is the lowest version of the cluster.
 
-    Every process has the variables of `environment`. `setup` is a shell command to run before it. `scripted` are the
-    variables that the command set when last read, for comparison and for images that cannot run it; `folders`,
-    `capabilities` are those of the pod.
+    Every process has the variables of `environment` and `BOOTSTRAP`. `setup` is a shell command to run before it, and
+    `scripted` the variables that this set when last read, for comparison and for images that cannot run it. `folders`
+    of the node, by name, are mounted read-only: (path there, path in the pod).
     """
 
     name: str
@@ -139,10 +116,10 @@ class Fabric:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     from_zero: bool = True
     min_version: str = "1.0"
-    environment: tuple[Variable, ...]
+    environment: tuple[Variable, ...] = ()
     setup: str | None = None
     scripted: tuple[Variable, ...] = ()
-    folders: tuple[HostFolder, ...] = ()
+    folders: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     source: str
 
@@ -150,37 +127,34 @@ class Fabric:
 _GIB = Transport(
     name="gib",
     networks=("gIB",),
-    plugin=Plugin(
-        name="gIB",
-        installer="nccl-plugin-gib",
-        version=GIB,
-        libraries=("libnl-3.so.200", "libnl-route-3.so.200"),
-        needs="libnl, which gIB loads",
-        # gIB before 1.1.2 may not be compatible with NCCL 2.27 or older.
-        min_nccl=(2, 28),
-        any_nccl=(1, 1, 2),
-    ),
+    plugin="gIB",
+    libraries=("libnl-3.so.200", "libnl-route-3.so.200"),
+    needs="libnl, which gIB loads",
+    # gIB before 1.1.2 may not be compatible with NCCL 2.27 or older.
+    min_nccl=(2, 28),
+    any_nccl=(1, 1, 2),
+    installer="nccl-plugin-gib",
+    version=GIB,
     port_rate=True,
-    source=f"{GIB_MANIFESTS}; {GIB_NCCL}",
+    source=f"{GIB_MANIFESTS}; GoogleCloudPlatform/cluster-toolkit #5674, 2026-05-15",
 )
 _EFA = Transport(
     name="efa",
     networks=("Libfabric",),
     provider="efa",
-    plugin=Plugin(
-        name="aws-ofi-nccl",
-        libraries=("libfabric.so.1",),
-        needs="libfabric and aws-ofi-nccl, without which NCCL uses TCP",
-        min_nccl=(2, 17, 1),
-    ),
-    source=f"aws/aws-ofi-nccl: nccl_ofi_interface_nvidia.cpp, read 2026-11; {OFI_NCCL}",
+    plugin="aws-ofi-nccl",
+    libraries=("libfabric.so.1",),
+    needs="libfabric and aws-ofi-nccl, without which NCCL uses TCP",
+    min_nccl=(2, 17, 1),
+    source="aws/aws-ofi-nccl: nccl_ofi_interface_nvidia.cpp, read 2026-11; release notes of v1.21.1, 2026-08-20",
 )
 # InfiniBand or RoCE without a plugin, or with one of NVIDIA's, or with Google's on machines whose type is not known.
 _IB = Transport(
     name="ib",
     networks=("IB", "IBext*", "IB SHARP", "SPCX*", "UCX*", "NCCL RDMA*", "gIB"),
     spare_ports=True,
-    source=IB_NAMES,
+    source="NVIDIA/nccl: src/transport/net_ib.cc; Mellanox/nccl-rdma-sharp-plugins: src/p2p_plugin.c, 021baa7b; GitHub "
+    "code search for IBext_v8, with SPCX (Spectrum-X) in the same lists; read 2026-11",
 )
 _SOCKET = Transport(name="socket", networks=(), source="NVIDIA/nccl: src/transport/net_socket.cc, read 2026-11")
 
@@ -188,18 +162,13 @@ TRANSPORTS: dict[str, Transport] = {row.name: row for row in (_GIB, _EFA, _IB, _
 
 BOOTSTRAP = (
     Variable(
-        "NCCL_SOCKET_IFNAME",
-        "eth0",
-        "NCCL's bootstrap runs over the pod network, not over an RDMA interface",
-        "NCCL docs, environment variables, 2026-11; containerd: internal/cri/server/helpers.go, defaultIfName",
+        "NCCL_SOCKET_IFNAME", "eth0", "NCCL's bootstrap runs over the pod network, not over an RDMA interface", ETH0
     ),
     Variable(
-        "GLOO_SOCKET_IFNAME",
-        "eth0",
-        "Gloo otherwise resolves the host name, which may lead to another interface",
-        "GoogleCloudPlatform/kubernetes-engine-samples: ai-ml/verl-on-gke, read 2026-08",
+        "GLOO_SOCKET_IFNAME", "eth0", "Gloo otherwise resolves the host name, which may lead to another interface", VERL
     ),
 )
+"""Variables of every fabric's processes."""
 
 GIB_FOLDER = "/usr/local/gib"
 """Folder of gIB in a worker."""
@@ -228,7 +197,6 @@ _MULTI_NETWORK = Fabric(
             "silently",
             GIB_MANIFESTS,
         ),
-        *BOOTSTRAP,
     ),
     # Waits for the installer, which may still run on a new node, and sets NCCL up.
     setup=f"until [ -e {GIB_FOLDER}/{INSTALLED} ]; do echo 'waiting for the gIB installer'; sleep 5; done; "
@@ -247,7 +215,7 @@ _MULTI_NETWORK = Fabric(
         )
     ),
     # GKE's privileged device plugin loads the files of the first one, so a pod must not replace them.
-    folders=(HostFolder("nvidia", HOST_NVIDIA, "/usr/local/nvidia"), HostFolder("gib", HOST_GIB, GIB_FOLDER)),
+    folders={"nvidia": (HOST_NVIDIA, "/usr/local/nvidia"), "gib": (HOST_GIB, GIB_FOLDER)},
     # Memory registration fails without it in some images (NVIDIA/nccl #1925); it affects root only.
     capabilities=("IPC_LOCK",),
     source=f"{GIB_MANIFESTS}; GKE docs, multi-network support for Pods, 2026-08",
@@ -281,7 +249,7 @@ _MANAGED_DRANET = replace(
     node_labels={"cloud.google.com/gke-networking-dra-driver": "true"},
     from_zero=True,
     min_version="1.34.1-gke.1829001",
-    source=GKE_DRANET,
+    source="GKE docs allocate-network-resources-dra, 2026-04-10",
 )
 
 LIBRARIES = (
@@ -306,7 +274,6 @@ _EFA_PLUGIN = Fabric(
             "a data loader's fork copies the huge pages of libfabric and runs out of memory",
             CHEATSHEET,
         ),
-        *BOOTSTRAP,
     ),
     # Puts the image's plugin and libfabric first in the library path.
     setup=f'export LD_LIBRARY_PATH="{":".join(LIBRARIES)}:${{LD_LIBRARY_PATH:-}}"',
@@ -327,28 +294,20 @@ _EFA_DRANET = replace(
     source=f"{CHEATSHEET}; aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03; EKS docs node-efa, read 2026-11",
 )
 
-# One of the resource stands for all NICs of the node. Device plugins name it differently: the shared one
-# `rdma/NAME`, one per pod; SR-IOV `nvidia.com/NAME`, one per NIC.
+# Clusters name the resource differently: shared `rdma/NAME`, of which one stands for all NICs of a node, or by SR-IOV
+# `nvidia.com/NAME`, one per NIC.
 _RDMA = Fabric(
     name="rdma",
     words="InfiniBand or RoCE by a device plugin",
     targets=("kubernetes",),
     transport=_IB,
     resource=Resource("rdma/ib", per="pod"),
-    environment=BOOTSTRAP,
     capabilities=("IPC_LOCK",),
     source="CoreWeave docs, use-gpudirect-rdma; NVIDIA Network Operator 26.4.0 docs, quick start; NVIDIA/nccl #1925; "
     "read 2026-11",
 )
 
-_SOCKETS = Fabric(
-    name="socket",
-    words="no RDMA",
-    targets=("kubernetes",),
-    transport=_SOCKET,
-    environment=BOOTSTRAP,
-    source=_SOCKET.source,
-)
+_SOCKETS = Fabric(name="socket", words="no RDMA", targets=("kubernetes",), transport=_SOCKET, source=_SOCKET.source)
 
 FABRICS: dict[str, Fabric] = {
     row.name: row for row in (_MULTI_NETWORK, _DRANET, _MANAGED_DRANET, _EFA_PLUGIN, _EFA_DRANET, _RDMA, _SOCKETS)
@@ -360,8 +319,7 @@ def fabrics_of(target: str) -> tuple[str, ...]:
     return tuple(name for name, row in FABRICS.items() if target in row.targets)
 
 
-def fabric_of(target: str, name: str) -> Fabric:
-    """Return a target's fabric. Raises ValueError if it has no such fabric."""
-    if name not in fabrics_of(target):
-        raise ValueError(f"fabric: {name} is not a fabric of {target}; choose {' or '.join(fabrics_of(target))}")
-    return FABRICS[name]
+def from_zero(target: str, *, queued: bool = False) -> str:
+    """Return the fabrics whose nodes an autoscaler starts from zero, or a ProvisioningRequest if `queued`, in words."""
+    rows = (FABRICS[name] for name in fabrics_of(target))
+    return " or ".join(row.name for row in rows if row.from_zero and not (queued and row.claim))

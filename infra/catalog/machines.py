@@ -14,7 +14,6 @@ from infra.catalog.baselines import BASELINES, Baseline
 
 GKE_MACHINES = "GKE docs gke-ai-hypercompute-custom, 2026-04-06"
 GKE_A4X = "GKE docs gke-ai-hypercompute-custom-a4x, read 2026-08"
-GKE_DRANET = "GKE docs allocate-network-resources-dra, 2026-04-10"
 GKE_FLEX = "GKE docs concepts/dws, read 2026-08"
 TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: examples, 10470803, 2026-06-25"
 GCE_MACHINES = "Compute Engine docs accelerator-optimized-machines (GB there are GiB), read 2026-11"
@@ -125,8 +124,6 @@ _A3_ULTRA = GkeMachine(
     min_versions={
         "nodes": "1.31.4-gke.1183000",
         "flex-start": "1.32.2-gke.1652000",
-        "dranet": "1.34",
-        "managed-dranet": "1.34.1-gke.1829001",
     },
     local_ssds=32,
     boot_disk="hyperdisk-balanced",
@@ -138,7 +135,7 @@ _A3_ULTRA = GkeMachine(
         (GKE_MACHINES, "boot_disk network_profile capacities"),
         (GCE_MACHINES, "memory_mib"),
         (VERL, "pod_cpus pod_memory_gib"),
-        (f"{GKE_MACHINES}; flex-start {GKE_FLEX}; managed-dranet {GKE_DRANET}", "min_versions"),
+        (f"{GKE_MACHINES}; flex-start {GKE_FLEX}", "min_versions"),
         (GIB_INSTALLER, "nccl_tuner nccl_installer"),
         (OUR_SUPPORT, "unsupported"),
     ),
@@ -176,7 +173,7 @@ _A4X = replace(
     unsupported="its nodes are arm64 and form one NVLink domain of 72 GPUs: it needs a workload policy 1x72, the "
     "NVIDIA DRA driver with ComputeDomains, and an arm64 image, none of which this program supports yet",
     accelerator="nvidia-gb200",
-    min_versions={"nodes": "1.33.4-gke.1036000", "managed-dranet": "1.34.1-gke.1829001"},
+    min_versions={"nodes": "1.33.4-gke.1036000"},
     local_ssds=None,
     nccl_tuner=None,
     nccl_installer="nccl-rdma-installer-a4x",

@@ -7,7 +7,7 @@ No pod is privileged, shares the host's network or mounts /dev/infiniband from t
 from __future__ import annotations
 
 from infra.catalog.aws import HOST_LABEL, SYSTEM_MAX_NODES, TOPOLOGY
-from infra.catalog.fabrics import Variable, fabric_of
+from infra.catalog.fabrics import Variable
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
 from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
@@ -28,27 +28,6 @@ HEAD_ENVIRONMENT = (
 )
 """Variables of the head."""
 
-OBSOLETE = (
-    "FI_PROVIDER",
-    "FI_EFA_USE_DEVICE_RDMA",
-    "FI_EFA_FORK_SAFE",
-    "RDMAV_FORK_SAFE",
-    "NCCL_PROTO",
-    "NCCL_ALGO",
-    "NCCL_TUNER_PLUGIN",
-    "NCCL_BUFFSIZE",
-    "NCCL_P2P_NET_CHUNKSIZE",
-    "NCCL_NVLS_CHUNKSIZE",
-    "NCCL_NVLSTREE_MAX_CHUNKSIZE",
-    "NCCL_NET_FORCE_FLUSH",
-    "NCCL_NETDEVS_POLICY",
-    "NCCL_TIMEOUT",
-    "OFI_NCCL_PROTOCOL",
-)
-"""Variables that older guides set and that must stay unset: the plugin sets or chooses them by platform, some turn off
-its tuner, and NCCL never had an NCCL_TIMEOUT (awslabs/awsome-distributed-ai:
-1.architectures/efa-cheatsheet.md, 95b939cd, 2026-07-23; aws/aws-ofi-nccl: src/platform-aws.cpp, 2daf7d3)."""
-
 
 def chosen_by_topology(settings: EksSettings) -> bool:
     """Return whether Kueue chooses nodes by topology: if all nodes stay up.
@@ -65,19 +44,10 @@ def topology(machine: EksMachine) -> tuple[str, ...]:
 
 
 def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
-    """Return the requirements of a worker pod with the stack's fabric.
-
-    Raises:
-        ValueError: The fabric is not one of eks, or the machine is not supported.
-    """
-    row = fabric_of("eks", settings.fabric)
-    return with_fabric(_pod(settings, machine), row, nics=machine.nics, gpus=machine.gpus)
-
-
-def _pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
+    """Return the requirements of a worker pod with the stack's fabric. Raises ValueError for an unsupported machine."""
     if machine.pod_cpus is None or machine.pod_memory_gib is None:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
-    return GpuPod(
+    pod = GpuPod(
         # Preferred, and wider if a job does not fit. A flavor with a topology admits no pod that requests none.
         annotations={TOPOLOGY_ANNOTATION: topology(machine)[-2]} if chosen_by_topology(settings) else {},
         node_selector={"node.kubernetes.io/instance-type": machine.name},
@@ -86,6 +56,7 @@ def _pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
         volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
         volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
     )
+    return with_fabric(pod, settings.fabric_row, nics=machine.nics, gpus=machine.gpus)
 
 
 def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:

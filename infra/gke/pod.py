@@ -6,10 +6,9 @@ No pod is privileged, shares the host's network or mounts device files from the 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, longest_wait_s
-from infra.catalog.fabrics import GIB_FOLDER, GKE_NCCL, Variable, fabric_of
+from infra.catalog.fabrics import GIB_FOLDER, GKE_NCCL, Variable
 from infra.catalog.gcp import (
     ACCELERATOR_LABEL,
     FALLBACK_POOL,
@@ -66,27 +65,7 @@ def chosen_by_topology(settings: GkeSettings) -> bool:
 
 
 def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
-    """Return the requirements of a worker pod with the stack's fabric.
-
-    Raises:
-        ValueError: The fabric is not one of gke, or the machine is not supported.
-    """
-    row = fabric_of("gke", settings.fabric)
-    pod = with_fabric(_pod(settings, machine), row, nics=machine.nics, gpus=machine.gpus)
-    return replace(pod, annotations={**pod.annotations, **_interfaces(machine)}) if row.interfaces else pod
-
-
-def _interfaces(machine: GkeMachine) -> dict[str, str]:
-    """Return the annotations that list the pod's interfaces; GKE's webhook adds the matching resources.
-
-    eth0 is the pod network, eth1 the second host NIC, then one interface per RDMA NIC in order.
-    """
-    networks = ["default", GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine.nics))]
-    interfaces = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
-    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(interfaces)}
-
-
-def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
+    """Return the requirements of a worker pod with the stack's fabric. Raises ValueError for an unsupported machine."""
     if machine.pod_cpus is None or machine.pod_memory_gib is None:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
     selector = {ACCELERATOR_LABEL: machine.accelerator}
@@ -106,15 +85,28 @@ def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
     resources = whole_node(
         machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **{"ephemeral-storage": f"{SCRATCH_GIB}Gi"}
     )
-    return GpuPod(
-        # Preferred, not required. A flavor with a topology admits no pod that requests none.
-        annotations={TOPOLOGY_ANNOTATION: TOPOLOGY[0]} if chosen_by_topology(settings) else {},
+    fabric = settings.fabric_row
+    # Preferred, not required. A flavor with a topology admits no pod that requests none.
+    placed = {TOPOLOGY_ANNOTATION: TOPOLOGY[0]} if chosen_by_topology(settings) else {}
+    pod = GpuPod(
+        annotations={**placed, **(_interfaces(machine) if fabric.interfaces else {})},
         node_selector=selector,
         tolerations=tuple(tolerations),
         resources=resources,
         volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
         volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
     )
+    return with_fabric(pod, fabric, nics=machine.nics, gpus=machine.gpus)
+
+
+def _interfaces(machine: GkeMachine) -> dict[str, str]:
+    """Return the annotations that list the pod's interfaces; GKE's webhook adds the matching resources.
+
+    eth0 is the pod network, eth1 the second host NIC, then one interface per RDMA NIC in order.
+    """
+    networks = ["default", GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine.nics))]
+    interfaces = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(interfaces)}
 
 
 def _exactly(key: str, value: str) -> dict[str, str]:

@@ -104,7 +104,7 @@ class GkeStack(pulumi.ComponentResource):
         )
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` needs no API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
-        if fabric.transport.plugin is not None and fabric.transport.plugin.installer is not None:
+        if fabric.transport.installer is not None:
             NcclInstaller("nccl-rdma-installer", settings.machine, inside)
         drivers: list[pulumi.Resource] = []
         if fabric.interfaces:

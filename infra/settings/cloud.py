@@ -219,8 +219,8 @@ class CloudSettings(ServiceRules, Section):
     @rule("ray.image", source=RAY_IMAGES, warning=True)
     def image_has_no_torch(self) -> Findings:
         if "torchrun" in _missing(self.ray.image):
-            plugin = self.fabric_row.transport.plugin
-            lacks = f"neither torch nor {plugin.needs}" if plugin else "no torch"
+            needs = self.fabric_row.transport.needs
+            lacks = f"neither torch nor {needs}" if needs else "no torch"
             yield Finding(
                 f"This image has {lacks}: benchmarks and training fail, and so does your code unless it brings them.",
                 OWN_IMAGE,

@@ -11,7 +11,7 @@ from pydantic import Field
 from infra.addresses import EksAddresses, eks_addresses
 from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
-from infra.catalog.fabrics import FABRICS, fabrics_of
+from infra.catalog.fabrics import fabrics_of, from_zero
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone, supported
@@ -40,7 +40,7 @@ SUBNETS = "EKS docs network-reqs: subnets in at least two availability zones; un
 
 BANDWIDTH_OPTIMISED = ("p5.48xlarge", "p5e.48xlarge")
 WITHOUT_STORAGE_EFA = ("p4d.24xlarge", "p4de.24xlarge")
-FROM_ZERO = " or ".join(name for name in fabrics_of("eks") if FABRICS[name].from_zero)
+FROM_ZERO = from_zero("eks")
 SMALLEST_GIB = 1200
 STEP_GIB = 2400
 SMALLEST_EFA_GIB = 4800

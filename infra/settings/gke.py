@@ -10,7 +10,7 @@ from pydantic import Field
 
 from infra.addresses import GkeAddresses, gke_addresses
 from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
-from infra.catalog.fabrics import FABRICS, fabrics_of
+from infra.catalog.fabrics import fabrics_of, from_zero
 from infra.catalog.machines import GKE_CATALOG, GkeMachine
 from infra.settings.cloud import (
     KUBERNETES_LIMITS,
@@ -291,7 +291,7 @@ class GkeSettings(CloudSettings):
         flex_start = capacity.startswith("flex-start")
         if self.fabric_row.from_zero or (self.nodes.min and not fallback and not flex_start):
             return
-        fix = f"fabric to {_others('queued' in f'{capacity} {fallback}')}"
+        fix = "fabric to " + from_zero("gke", queued="queued" in f"{capacity} {fallback}")
         others = "remove nodes.fallback, or set" if fallback else "set nodes.min to 1, or"
         yield Finding(
             "GKE's autoscaler learns the NICs of open-source DRANET from a running node, or from a label that also "
@@ -303,7 +303,8 @@ class GkeSettings(CloudSettings):
     def claims_of_queued_nodes(self) -> Findings:
         row = self.fabric_row
         if row.claim and row.from_zero and "flex-start-queued" in self.nodes.capacities:
-            fix = f"set fabric to {_others(queued=True)}, or choose another capacity than flex-start-queued"
+            other = from_zero("gke", queued=True)
+            fix = f"set fabric to {other}, or choose another capacity than flex-start-queued"
             yield Finding("A ProvisioningRequest that claims NICs fails: a claim exists only after its pod does.", fix)
 
     @rule("storage.bucket", source=BUCKETS)
@@ -314,9 +315,3 @@ class GkeSettings(CloudSettings):
         accepted = accepted and all(1 <= len(part) <= 63 for part in name.split(".")) and not name.startswith("goog")
         words = "Cloud Storage: 3 to 63 of a-z, 0-9, - _ and ., with a letter or digit at both ends, without google"
         return not_a_bucket(name, bool(accepted), words)
-
-
-def _others(queued: bool) -> str:
-    """Return the fabrics whose nodes an autoscaler starts from zero, or a ProvisioningRequest."""
-    rows = (FABRICS[name] for name in fabrics_of("gke"))
-    return " or ".join(row.name for row in rows if row.from_zero and not (queued and row.claim))

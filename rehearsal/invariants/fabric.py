@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from infra.catalog.fabrics import FABRICS
 from infra.catalog.machines import CATALOG
 from rehearsal.engine.kind import value_at
 from rehearsal.graph import GraphNode
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
 from rehearsal.invariants.placement import MachinePool, Pods, gpu_pods, gpu_pools, gpu_templates, pods_of
 
-EFA = "vpc.amazonaws.com/efa"
+RESOURCES = [row.resource.name for row in FABRICS.values() if row.resource]
+CHARTS = {row.chart.name.rpartition("/")[2]: row for row in FABRICS.values() if row.chart}
 VPC = "gcp:compute/network:Network"
 
 
@@ -42,8 +44,11 @@ def pods_have_every_nic_of_their_node(stack: Stack) -> Iterator[str]:
         yield from differs(f"{pods}: additional networks", set(names[1:]), set(networks))
         listed = [networks[name] for name in names[1:]]
         rdma = sum(one["deviceMode"] == "RDMA" for one in listed)
-        ways = [number for number in (rdma, int(pods.asks.get(EFA, 0)), _claimed(stack, pods)) if number]
-        yield from differs(f"{pods}: NICs", ways, [CATALOG[stack.cloud.nodes.machine].nics])
+        asked = [int(pods.asks.get(name, 0)) for name in RESOURCES]
+        ways = [number for number in (rdma, *asked, _claimed(stack, pods)) if number]
+        machine, own = CATALOG[stack.cloud.nodes.machine], stack.cloud.fabric_row
+        nics = own.resource.amount(nics=machine.nics, gpus=machine.gpus) if own.resource else machine.nics
+        yield from differs(f"{pods}: NICs", ways, [nics] if own.transport.rdma else [])
         for pool in gpu_pools(stack) if names else ():
             places = [(one["vpc"], one["vpcSubnet"]) for one in listed]
             yield from differs(f"{pods} on {pool.name}", [names[0], *places], ["default", *_places(pool)])
@@ -59,12 +64,13 @@ def rdma_network_has_no_rules(stack: Stack) -> Iterator[str]:
 def devices_have_one_provider(stack: Stack) -> Iterator[str]:
     """Each device that pods request has one provider, which runs on their nodes: a plugin for EFA resources or DRANET
     for claims, never both. GKE provides GPUs and managed DRANET itself."""
-    eks = stack.cloud.target == "eks"
     for pods in gpu_pods(stack):
-        wanted = {"nvidia-device-plugin": eks, "aws-efa-k8s-device-plugin": EFA in pods.asks}
-        wanted |= {"aws-dranet": eks and _claimed(stack, pods) > 0, "dranet": stack.cloud.fabric == "dranet"}
+        wanted = {"nvidia-device-plugin": stack.cloud.target == "eks"}
+        for chart, row in CHARTS.items():
+            claimed = row == stack.cloud.fabric_row and _claimed(stack, pods) > 0
+            wanted[chart] = row.resource.name in pods.asks if row.resource else claimed
         yield from differs("drivers", {chart: len(stack.charts(chart)) for chart in wanted}, wanted)
-    for release in stack.charts("aws-efa-k8s-device-plugin", "aws-dranet"):
+    for release in stack.charts(*(chart for chart, row in CHARTS.items() if "eks" in row.targets)):
         machines = set(at(release, "values.supportedInstanceLabels.values"))
         yield from differs(release.name, machines, {pool.machine for pool in gpu_pools(stack)})
 

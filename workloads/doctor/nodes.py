@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from infra.catalog.fabrics import Plugin
 from workloads.doctor.check import Problem, check
 from workloads.doctor.probe import NodeFacts
 from workloads.doctor.state import State
@@ -71,7 +70,7 @@ def image(state: State) -> Iterator[Problem]:
             lacks += [] if probe.versions.get("nccl") else ["NCCL"]
         if transport.plugin is not None:
             lacks += [] if probe.plugin else ["NCCL's network plugin"]
-            lacks += [name for name in transport.plugin.libraries if not probe.libraries.get(name)]
+        lacks += [name for name in transport.libraries if not probe.libraries.get(name)]
         if lacks:
             yield Problem(
                 named(probe), f"the image lacks {', '.join(lacks)}", f"not in its process: {', '.join(lacks)}"
@@ -103,30 +102,29 @@ def plugin(state: State) -> Iterator[Problem]:
 )
 def gib_nccl(state: State) -> Iterator[Problem]:
     """NCCL is older than the installed gIB supports: it may not load the plugin, and uses sockets."""
-    plugin = state.outputs.fabric.row.plugin
-    installed = _installed(state, plugin) if plugin else ()
-    if plugin is None or (plugin.any_nccl and installed >= plugin.any_nccl):
+    row, installed = state.outputs.fabric.row, _installed(state)
+    if not row.plugin or (row.any_nccl and installed >= row.any_nccl):
         return
-    name = " ".join([plugin.name, _dotted(installed)] if installed else [plugin.name])
-    own = f"use an image with NCCL {_dotted(plugin.min_nccl)} or newer (`rdma-ray image build`)"
-    cure = None if installed else own
+    name = f"{row.plugin} {_dotted(installed)}".strip()
+    cure = None if installed else f"use an image with NCCL {_dotted(row.min_nccl)} or newer (`rdma-ray image build`)"
     for probe in on_fabric(state):
         nccl = probe.versions.get("nccl")
-        if nccl and _numbers(nccl)[: len(plugin.min_nccl)] < plugin.min_nccl:
+        if nccl and _numbers(nccl)[: len(row.min_nccl)] < row.min_nccl:
             yield Problem(named(probe), f"NCCL is older than {name} supports", f"NCCL {nccl}, {name}", cure)
 
 
-def _installed(state: State, plugin: Plugin) -> tuple[int, ...]:
-    """Return the version that the installer's pods have, or that the project pins; empty where the image brings it."""
-    if plugin.installer is None or plugin.version is None:
+def _installed(state: State) -> tuple[int, ...]:
+    """Return the plugin's version of the installer's pods, or the pinned one; empty where pods' image brings it."""
+    row = state.outputs.fabric.row
+    if row.installer is None or row.version is None:
         return ()
     images = [
         str(each.get("image"))
         for pod in state.objects("system pods")
         for each in pod["spec"].get("initContainers") or []
-        if plugin.installer in str(each.get("image"))
+        if row.installer in str(each.get("image"))
     ]
-    tags = [image.partition("@")[0].rpartition(":")[2] for image in images] or [plugin.version]
+    tags = [image.partition("@")[0].rpartition(":")[2] for image in images] or [row.version]
     return min(_numbers(tag) for tag in tags)
 
 

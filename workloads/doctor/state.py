@@ -265,8 +265,7 @@ class StateReader:
         for job in [job for job in old if job.ended and time.time() - job.ended > PROBE_S][:OLD_PROBES]:
             api.forget(job.id)
         job_id = new_id(WORKLOAD)
-        plugins = [row.plugin for row in TRANSPORTS.values() if row.plugin]
-        libraries = [library for plugin in plugins for library in plugin.libraries]
+        libraries = [library for row in TRANSPORTS.values() for library in row.libraries]
         command = shlex.join([python_of(self.outputs), "-m", "workloads.doctor.probe", *libraries])
         submit_driver(api, job_id, command, {"workload": WORKLOAD})
         deadline = time.monotonic() + PROBE_S

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 class Network(BaseModel, frozen=True):
-    """What NCCL's log shows of a fabric: patterns of the network's name, the usual one first, and libfabric's provider.
-
-    A transport of `infra.catalog.fabrics` has both; the cluster has no catalog.
-    """
+    """What NCCL's log shows of a transport: patterns of the network's name, the usual first, and libfabric's provider."""
 
     names: tuple[str, ...]
     provider: str | None = None

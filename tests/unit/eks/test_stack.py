@@ -12,7 +12,6 @@ from pulumi import ResourceHookArgs
 
 from infra.catalog.machines import EKS_CATALOG
 from infra.eks.node_groups import keep_size_within_limits
-from infra.eks.pod import OBSOLETE
 from infra.eks.stack import provider_problems
 from infra.eks.workload import ray_args
 from infra.kubernetes.indexed_job import job_spec
@@ -20,7 +19,7 @@ from infra.kubernetes.ray_cluster import ray_cluster_spec
 from infra.running_nodes import RunningNodesError, refuse_replacement
 from infra.settings import SettingsError, from_stack_file
 from tests.kubernetes.cloud_mocks import deployed
-from tests.unit.stacks import EKS, changed, eks
+from tests.unit.stacks import EKS, OBSOLETE, changed, eks
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
