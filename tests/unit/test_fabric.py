@@ -14,6 +14,7 @@ from infra.fabric import GpuPod
 from infra.gke.pod import gpu_pod as gke_pod
 from infra.outputs import fabric_outputs
 from infra.plan import plan
+from infra.settings import SettingsError
 from tests.unit.stacks import eks, gke
 
 GKE_MACHINES = ("a3-ultragpu-8g", "a4-highgpu-8g")
@@ -170,9 +171,9 @@ def test_fabrics() -> None:
 
 
 def test_fabric_of_another_cloud_and_unsupported_machine_are_rejected() -> None:
-    with pytest.raises(ValueError, match="efa is not a fabric of gke"):
-        gke_pod(eks(), GKE_CATALOG["a4-highgpu-8g"])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="multi-network is not a fabric of eks"):
-        eks_pod(gke(), EKS_CATALOG["p5.48xlarge"])  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="multi-network"):
+        gke({"fabric": "efa"})
+    with pytest.raises(SettingsError, match="efa-dranet"):
+        eks({"fabric": "multi-network"})
     with pytest.raises(ValueError, match="not supported"):
         gke_pod(gke(), GKE_CATALOG["a4x-highgpu-4g"])

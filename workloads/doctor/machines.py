@@ -320,7 +320,7 @@ def templates(state: State) -> Iterator[Json]:
 def installer(state: State) -> Iterator[Problem]:
     """The installer of Google's NCCL plugin has not finished on a GPU node, so its workers do not start."""
     machine = machine_of(state)
-    if not isinstance(machine, GkeMachine):
+    if not isinstance(machine, GkeMachine) or state.outputs.fabric.row.installer is None:
         return
     pods = {
         pod["spec"].get("nodeName"): pod

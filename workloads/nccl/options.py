@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Network(BaseModel, frozen=True):
-    """What NCCL's log shows of a transport: patterns of the network's name, the usual first, and libfabric's provider."""
+    """What NCCL's log shows of a transport: patterns of its name, the usual one first, and libfabric's provider."""
 
     names: tuple[str, ...]
     provider: str | None = None
