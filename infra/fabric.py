@@ -75,16 +75,10 @@ def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[s
 
 
 def with_fabric(pod: GpuPod, fabric: Fabric, *, nics: int | None, gpus: int) -> GpuPod:
-    """Return the pod with what the fabric needs, and all NICs of its node for its first container.
+    """Return the pod with what the fabric needs, and all `nics` of its node (None: not known) and `gpus` of its own.
 
-    Only the Network objects of its NICs are missing, which depend on the cloud (`Fabric.interfaces`).
-
-    Args:
-        nics: RDMA NICs of a node; None if their number is not known.
-        gpus: GPUs of the pod.
-
-    Raises:
-        ValueError: The fabric counts NICs, and their number is not known.
+    Only Network objects are missing, which depend on the cloud (`Fabric.interfaces`). Raises ValueError if the fabric
+    counts NICs and their number is not known.
     """
     resources = {kind: dict(amounts) for kind, amounts in pod.resources.items()}
     if fabric.resource is not None:

@@ -259,6 +259,16 @@ LIBRARIES = (
 """Folders of aws-ofi-nccl and libfabric. The EFA installer writes to lib64 on Amazon Linux, the default image's system,
 and to lib on Ubuntu."""
 
+_OBSOLETE = """
+FI_PROVIDER FI_EFA_USE_DEVICE_RDMA FI_EFA_FORK_SAFE RDMAV_FORK_SAFE NCCL_PROTO NCCL_ALGO NCCL_TUNER_PLUGIN
+NCCL_BUFFSIZE NCCL_P2P_NET_CHUNKSIZE NCCL_NVLS_CHUNKSIZE NCCL_NVLSTREE_MAX_CHUNKSIZE NCCL_NET_FORCE_FLUSH
+NCCL_NETDEVS_POLICY NCCL_TIMEOUT OFI_NCCL_PROTOCOL
+"""
+OBSOLETE = tuple(_OBSOLETE.split())
+"""Variables of EFA that older guides set and that must stay unset: the plugin sets or chooses them by platform, some
+turn off its tuner, and NCCL never had an NCCL_TIMEOUT (awslabs/awsome-distributed-ai: 1.architectures/
+efa-cheatsheet.md, 95b939cd, 2026-07-23; aws/aws-ofi-nccl: src/platform-aws.cpp, 2daf7d3)."""
+
 _EFA_PLUGIN = Fabric(
     name="efa",
     words="device plugin",

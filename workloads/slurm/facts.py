@@ -74,7 +74,7 @@ def fabric_environment(nics: Path = NICS) -> dict[str, str]:
     """Return the variables that the node's RDMA NICs need. NCCL finds InfiniBand and RoCE NICs without any.
 
     EFA: "set when the application forks", as Ray and torch's loaders do, or memory registration fails with ENOMEM
-    (libfabric: prov/efa, fi_efa(7); infra/eks/pod.py has the same).
+    (libfabric: prov/efa, fi_efa(7); infra/catalog/fabrics.py has the same).
     """
     return {"FI_EFA_USE_HUGE_PAGE": "0"} if "efa" in drivers(nics) else {}
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from pulumi import ResourceHookArgs
 
+from infra.catalog.fabrics import OBSOLETE
 from infra.catalog.machines import EKS_CATALOG
 from infra.eks.node_groups import keep_size_within_limits
 from infra.eks.stack import provider_problems
@@ -19,7 +20,7 @@ from infra.kubernetes.ray_cluster import ray_cluster_spec
 from infra.running_nodes import RunningNodesError, refuse_replacement
 from infra.settings import SettingsError, from_stack_file
 from tests.kubernetes.cloud_mocks import deployed
-from tests.unit.stacks import EKS, OBSOLETE, changed, eks
+from tests.unit.stacks import EKS, changed, eks
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
