@@ -148,7 +148,7 @@ def node_config() -> dict[str, Any]:
             # 2023's NodeConfig; Convox docs, rack parameter fast_image_pull_enable, read 2026-11).
             "featureGates": {"FastImagePull": True},
             # EFA locks the memory that it registers, and NCCL's first buffer exceeds the default of 8 MiB. With the
-            # limit raised for every container of the node, no pod needs root and IPC_LOCK for it (`Fabric.capabilities`).
+            # limit raised for every container of the node, no pod needs root and IPC_LOCK for it.
             "containerd": {"baseRuntimeSpec": {"process": {"rlimits": [memory, OPEN_FILES]}}},
         },
     }
