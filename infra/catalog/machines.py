@@ -36,7 +36,7 @@ class Machine:
 
     Units: `vcpus` are logical CPUs; `memory_mib` MiB of the machine; `pod_cpus` logical CPUs and `pod_memory_gib` GiB
     that a node's single worker pod requests; `nics` RDMA NICs of the machine; `gbps_per_nic` Gbit/s of one of them in
-    each direction. `capacities` are kinds in `infra.catalog.capacity`.
+    each direction. `transport` is the usual one (`infra.catalog.fabrics`); `capacities` are `infra.catalog.capacity`'s.
     `unsupported` is the reason why this program does not create such machines, None for supported types.
     """
 
@@ -49,7 +49,7 @@ class Machine:
     pod_cpus: int | None
     pod_memory_gib: int | None
     arch: Literal["amd64", "arm64"]
-    transport: Literal["gib", "efa"]
+    transport: str
     nics: int
     gbps_per_nic: int
     capacities: tuple[str, ...]

@@ -10,10 +10,9 @@ from infra.catalog.machines import CATALOG
 from rehearsal.engine.kind import value_at
 from rehearsal.graph import GraphNode
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import MachinePool, Pods, gpu_pods, gpu_pools, gpu_templates, pods_of
+from rehearsal.invariants.placement import CHARTS, MachinePool, Pods, gpu_pods, gpu_pools, gpu_templates, pods_of
 
 RESOURCES = [row.resource.name for row in FABRICS.values() if row.resource]
-CHARTS = {row.chart.name.rpartition("/")[2]: row for row in FABRICS.values() if row.chart}
 VPC = "gcp:compute/network:Network"
 
 

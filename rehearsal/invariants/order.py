@@ -8,18 +8,14 @@ from rehearsal.clouds.constraints import referenced
 from rehearsal.clouds.registry import kind_of
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at
-from rehearsal.invariants.placement import pods_of, selection, workloads
+from rehearsal.invariants.placement import DAEMONS, pods_of, selection, workloads
 from rehearsal.report.durations import LONGEST, TIMEOUTS
 
 ORDERS = (
     ("RayCluster RayJob RayService", "kuberay-operator", "the operator deletes Ray's pods"),
     ("RayCluster RayJob RayService Job", "gpu-nodes", "deleted nodes would end a running job"),
     ("RayCluster RayJob RayService", "NetworkPolicy", "pods would be open to the whole cluster"),
-    (
-        "RayCluster RayJob RayService Job",
-        "aws-efa-k8s-device-plugin aws-dranet nvidia-device-plugin",
-        "nodes have no devices",
-    ),
+    ("RayCluster RayJob RayService Job", " ".join(DAEMONS), "nodes have no devices"),
     ("RayCluster RayJob RayService Job", "ValidatingAdmissionPolicyBinding", "nothing would check the pods"),
     ("kuberay-operator", "Namespace", "the chart creates the operator's role there"),
     ("kuberay-operator kueue cluster-autoscaler", "system-nodes", "its pods need nodes"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from infra.catalog.fabrics import FABRICS
 from infra.catalog.machines import CATALOG
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import Json, value_at
@@ -15,7 +16,9 @@ from rehearsal.graph import GraphNode
 from rehearsal.invariants.invariant import Stack, at, name_of
 
 GPU = "nvidia.com/gpu"
-DAEMONS = ("aws-efa-k8s-device-plugin", "aws-dranet", "nvidia-device-plugin", "dranet")
+CHARTS = {row.chart.name.rpartition("/")[2]: row for row in FABRICS.values() if row.chart}
+"""Fabric of each driver's chart."""
+DAEMONS = ("nvidia-device-plugin", *CHARTS)
 """Charts whose pods serve every GPU node."""
 _AFFINITY = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0.matchExpressions"
 

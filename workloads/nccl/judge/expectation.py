@@ -65,8 +65,8 @@ def limits_of(machine: str | None) -> Limits | None:
 
 
 def network_of(transport: str) -> Network | None:
-    """Return what NCCL's log has to show of a transport; None for sockets."""
-    return Network.of(TRANSPORTS[transport])
+    """Return what NCCL's log has to show of a transport; None for sockets, and for one that is not in the catalog."""
+    return Network.of(TRANSPORTS[transport]) if transport in TRANSPORTS else None
 
 
 class Expectation(BaseModel, frozen=True, extra="forbid"):
