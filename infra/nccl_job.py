@@ -9,7 +9,7 @@ of mpirun. Imports no Pulumi.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -162,6 +162,7 @@ class NcclJob:
         queue: Kueue's LocalQueue; None without one.
         provisioned: Whether a ProvisioningRequest creates the nodes for the Job.
         pod: Requirements of a pod that owns the GPUs and NICs of its node.
+        pull_secrets: Secrets of the namespace with which nodes pull the image.
     """
 
     name: str
@@ -175,6 +176,7 @@ class NcclJob:
     queue: str | None
     provisioned: bool
     pod: GpuPod
+    pull_secrets: Sequence[str] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -262,6 +264,7 @@ def nccl_job(
         provisioned=queue is not None and "flex-start-queued" in settings.nodes.capacities,
         # The name of EFA's plugin has changed between releases (aws-ofi-nccl: src/nccl_ofi_interface_nvidia.cpp).
         pod=planned.pod,
+        pull_secrets=settings.ray.pull_secrets,
     )
     problems = job.problems()
     if nodes > settings.nodes.max:

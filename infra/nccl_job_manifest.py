@@ -22,6 +22,7 @@ from infra.kubernetes.pods import (
     headless_service_spec,
     indexed_job_spec,
     one_pod_per_node,
+    pull_secrets,
     script_files,
     scripts_mount,
     scripts_volume,
@@ -182,6 +183,7 @@ def _template(job: NcclJob) -> dict[str, Any]:
         "metadata": {"annotations": {**NO_EVICTION, **job.pod.annotations}},
         "spec": {
             **pod,
+            **pull_secrets(job.pull_secrets),
             "restartPolicy": "Never",
             # Both are needed: `<job>-<index>.<service>` resolves and is the pod's host name, which mpirun compares.
             "subdomain": job.name,

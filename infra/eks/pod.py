@@ -11,7 +11,7 @@ from infra.catalog.fabrics import Variable
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
 from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
-from infra.kubernetes.pods import elastic, node_wait_s
+from infra.kubernetes.pods import elastic, head_resources, node_wait_s
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import EksSettings
@@ -69,6 +69,7 @@ def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:
     return QueueArgs(
         system_labels=SYSTEM_NODES,
         heads=SYSTEM_MAX_NODES,
+        head=head_resources(settings.ray),
         flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=by_topology),),
         nodes=settings.nodes.max,
         pod=pod,

@@ -96,7 +96,14 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         "affinity": one_pod_per_node(args.labels),
         "volumes": [*pod["volumes"], scripts_volume(args.scripts)],
     }
-    template = ray_template(node, spec, folder=args.folder, annotations=args.pod.annotations, labels=args.labels)
+    template = ray_template(
+        node,
+        spec,
+        ray=args.settings.ray,
+        folder=args.folder,
+        annotations=args.pod.annotations,
+        labels=args.labels,
+    )
     return {**indexed_job_spec("ray-node", args.settings.ray.max_workers), "template": template}
 
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from infra.catalog.capacity import longest_wait_s
 from infra.catalog.names import METRICS_PORT, NAMESPACE
+from infra.settings.common import by_name
+from infra.settings.pods import by_folder
 
 if TYPE_CHECKING:
     from infra.catalog.fabrics import Variable
     from infra.fabric import GpuPod
     from infra.kubernetes.queue_args import QueueArgs
     from infra.settings import CloudSettings
+    from infra.settings.common import CloudRay
 
 HEAD_ACCOUNT = "ray-head"
 WORKER_ACCOUNT = "ray-worker"
@@ -33,8 +36,6 @@ KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
 """Labels of the operator's pods (KubeRay chart, 002c26b0)."""
 
 WORKER_GROUP = "gpu-group"
-HEAD_CPUS = "4"
-HEAD_MEMORY = "16Gi"
 
 RECONNECT_S = 600
 """Seconds that a worker looks for its head before it ends; Ray's default of 60 s is shorter than a move of the head."""
@@ -225,17 +226,46 @@ def ray_authentication(token_secret: str) -> list[dict[str, Any]]:
     return [variable("RAY_AUTH_MODE", "token"), {"name": "RAY_AUTH_TOKEN", "valueFrom": reference}]
 
 
+def head_resources(ray: CloudRay) -> dict[str, str]:
+    """Return what the container of Ray's head requests."""
+    return {"cpu": str(ray.head_cpus), "memory": f"{ray.head_memory_gib}Gi"}
+
+
+def pull_secrets(names: Sequence[str]) -> dict[str, Any]:
+    """Return the part of a pod's spec with the Secrets of private registries, if any."""
+    return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
+
+
 def ray_template(
     container: Mapping[str, Any],
     spec: Mapping[str, Any],
     *,
+    ray: CloudRay,
     folder: SharedFolder | None,
     annotations: Mapping[str, str],
     labels: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the template of a Ray pod: `spec` with `container`, a volume for Ray's logs, and the shared folder."""
+    """Return the template of a Ray pod: `spec` with `container`, a volume for Ray's logs, the shared folder, and the
+    variables, Secrets and volumes of the settings.
+    """
     volumes = [*spec.get("volumes", ()), {"name": LOGS_VOLUME, "emptyDir": {}}]
     mounts = [*container.get("volumeMounts", ()), {"name": LOGS_VOLUME, "mountPath": LOGS_FOLDER}]
+    mounted = [(at, {"secret": {"secretName": name}}) for name, at in by_folder(ray.secrets) if at]
+    mounted += [(at, {"persistentVolumeClaim": {"claimName": name}}) for name, at in by_folder(ray.volumes)]
+    for number, (at, source) in enumerate(mounted):
+        name = f"user-{number}"
+        volumes.append({"name": name, **source})
+        mounts.append({"name": name, "mountPath": at, **({"readOnly": True} if "secret" in source else {})})
+    # Before the stack's own: of two variables of one name, the last one counts.
+    own = [variable(name, value) for name, value in by_name(ray.env).items()]
+    every_key = [{"secretRef": {"name": name}} for name, at in by_folder(ray.secrets) if not at]
+    container = {
+        **container,
+        "env": [*own, *container["env"]],
+        **({"envFrom": every_key} if every_key else {}),
+        "volumeMounts": mounts,
+    }
+    priority = {"priorityClassName": ray.priority_class} if ray.priority_class else {}
     annotations = {**NO_EVICTION, **SCRAPED, **annotations}
     if folder is not None:
         volumes.append({"name": "shared", **folder.volume})
@@ -244,7 +274,7 @@ def ray_template(
     return {
         "metadata": {**({"labels": dict(labels)} if labels else {}), "annotations": annotations},
         # Only the first container gets the devices.
-        "spec": {**spec, "volumes": volumes, "containers": [{**container, "volumeMounts": mounts}]},
+        "spec": {**spec, **pull_secrets(ray.pull_secrets), **priority, "volumes": volumes, "containers": [container]},
     }
 
 

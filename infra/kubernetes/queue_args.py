@@ -32,6 +32,7 @@ class QueueArgs:
     Args:
         system_labels: Labels of the CPU nodes.
         heads: Number of Ray heads that the CPU nodes have room for.
+        head: What one head requests.
         flavors: Flavors of the GPU nodes in the order in which Kueue tries them.
         nodes: Maximum number of nodes of each flavor.
         pod: Pod that takes a GPU node whole.
@@ -44,6 +45,7 @@ class QueueArgs:
 
     system_labels: Mapping[str, str]
     heads: int
+    head: Mapping[str, str]
     flavors: Sequence[Flavor]
     nodes: int
     pod: GpuPod

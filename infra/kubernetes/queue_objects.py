@@ -14,7 +14,6 @@ from typing import Any
 from infra.catalog.capacity import MAX_RUN_HOURS
 from infra.catalog.names import LOCAL_QUEUE, NAMESPACE
 from infra.catalog.pins import KUEUE_API, KUEUE_CONFIG_API
-from infra.kubernetes.pods import HEAD_CPUS, HEAD_MEMORY
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 
 KUEUE_NAMESPACE = "kueue-system"
@@ -166,8 +165,7 @@ def cluster_queue(args: QueueArgs) -> dict[str, Any]:
     requests: Kueue never admits a pod with a resource that no group covers (pkg/scheduler/flavorassigner).
     """
     worker = worker_resources(args)
-    head = {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY}
-    system = {name: times(head[name], args.heads) if name in head else "0" for name in worker}
+    system = {name: times(args.head[name], args.heads) if name in args.head else "0" for name in worker}
     gpu = {name: times(amount, args.nodes) for name, amount in worker.items()}
     quotas = [_quota(SYSTEM_FLAVOR, system), *(_quota(flavor.name, gpu) for flavor in args.flavors)]
     spec: dict[str, Any] = {

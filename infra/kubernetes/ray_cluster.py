@@ -13,13 +13,12 @@ from infra.kubernetes.pods import (
     ABANDONED_S,
     EVERY_LINE,
     HEAD_ACCOUNT,
-    HEAD_CPUS,
-    HEAD_MEMORY,
     RECONNECT_S,
     WORKER_ACCOUNT,
     WORKER_GROUP,
     RayArgs,
     folder_preparation,
+    head_resources,
     node_wait_s,
     ray_authentication,
     ray_template,
@@ -122,6 +121,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
         "dash-metrics": DASHBOARD_METRICS_PORT,
     }
     service, job = (args.settings.ray.mode == mode for mode in ("service", "job"))
+    requests = head_resources(args.settings.ray)
     container = {
         "name": "ray-head",
         "image": args.settings.ray.image,
@@ -134,7 +134,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
             variable("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(node_wait_s(args.settings))),
             *([variable(JOB_STACK, job_stack(args.settings, args.name))] if job else []),
         ],
-        "resources": {"requests": {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY}, "limits": {"memory": HEAD_MEMORY}},
+        "resources": {"requests": requests, "limits": {"memory": requests["memory"]}},
         **({"command": [PYTHON_PATH]} if service else {}),
     }
     volumes = [
@@ -160,6 +160,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
         "template": ray_template(
             serving(container) if service else container,
             spec,
+            ray=args.settings.ray,
             folder=args.folder and args.folder.of_head,
             annotations={},
             labels=_labels(args),
@@ -216,6 +217,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
         "template": ray_template(
             serving(worker) if service else worker,
             spec,
+            ray=args.settings.ray,
             folder=args.folder,
             annotations={**args.pod.annotations, **size},
             labels=_labels(args),

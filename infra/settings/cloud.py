@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 import shlex
 from ipaddress import IPv4Network, collapse_addresses
@@ -24,6 +23,7 @@ from infra.settings.common import (
     CloudStorage,
 )
 from infra.settings.fields import KUBERAY, Flag, Section, Text
+from infra.settings.pods import LAYOUT, PodRules, not_a_mount_path
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 from infra.settings.service import ServiceRules
 
@@ -35,7 +35,6 @@ JOB_SIZE = (
     "Kubernetes docs, concepts/workloads/controllers/job, read 2026-11; ray-project/kuberay: rayjob_controller.go "
     "(preRunningDeadlineSeconds ends with a cluster that is ready), v1.6.2"
 )
-LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
 MACHINES = "the catalog of machines (infra/catalog/machines.py)"
 RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
 RAY_VERSIONS = "ray-project/kuberay: samples, rayVersion is the image's Ray, v1.7.0"
@@ -44,7 +43,6 @@ WHOLE_NODE = "GKE docs gke-ai-hypercompute-custom, 2026-04-06: an RDMA pod takes
 BLACKWELL_GPUS = ("B200", "B300", "GB200")
 BLACKWELL_CUDA = 128
 PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
-SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
 WITHOUT = {
     "rayproject/ray": ("rdma-ray", "torchrun"),
     **{image.partition(":")[0]: ("rdma-ray",) for image in (RAY_IMAGE, AWS_RAY_TRAIN)},
@@ -57,7 +55,7 @@ LARGEST_OWNER = 8
 OWN_NETWORKS = 'your own networks, such as ["203.0.113.7/32"], or access.publicEndpoint to false'
 
 
-class CloudSettings(ServiceRules, Section):
+class CloudSettings(PodRules, ServiceRules, Section):
     """Stack file of a cloud."""
 
     target: str = Field(description="Where the cluster runs: local (this machine), gke (Google Cloud) or eks (AWS).")
@@ -150,17 +148,7 @@ class CloudSettings(ServiceRules, Section):
 
     @rule("storage.mountPath", source=LAYOUT)
     def mount_path_hides_system(self) -> Findings:
-        path = self.storage.mount_path
-        clean = posixpath.normpath(path)
-        if not path.startswith("/"):
-            fix = f"write /{clean.lstrip('./')}"
-            yield Finding(f"{path} is not an absolute path, so Kubernetes rejects the mount.", fix)
-        elif path.rstrip("/") != clean.rstrip("/") or "//" in path or ":" in path:
-            fix = "remove the .., the double slash or the colon"
-            yield Finding(f"Kubernetes rejects {path}, which contains .., a double slash or a colon.", fix)
-        elif clean in ("/", "/home", "/home/ray") or SYSTEM_FOLDERS.match(clean):
-            fix = "choose a separate folder, such as /bucket or /mnt/bucket"
-            yield Finding(f"A volume at {clean} hides files of the image that Ray, CUDA or NCCL needs.", fix)
+        return not_a_mount_path(self.storage.mount_path)
 
     @rule("network.baseRange", source="RFC 1918 and RFC 6598")
     def base_range_public(self) -> Findings:

@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.catalog.pins import RAY, RAY_IMAGE
-from infra.settings.fields import Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text, Texts
+from infra.settings.fields import Assignments, Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text, Texts
+
+HEAD_CPUS, HEAD_MEMORY_GIB = 4, 16
+"""Default requests of a head (our choice): room for its processes and some drivers."""
 
 BUDGET_ALERTS = (50, 80, 100)
 """Percentages of a budget at which the cloud writes a mail (our choice)."""
@@ -142,6 +145,45 @@ class CloudRay(Section):
         title="minutes",
         description="Minutes without work after which Ray releases a worker and its node. A new GPU node may take "
         "hours to arrive; an idle one costs by the minute.",
+    )
+    head_cpus: Number = Field(
+        HEAD_CPUS, ge=1, le=1024, title="CPUs", description="CPUs that the head's pod requests: drivers run there."
+    )
+    head_memory_gib: Number = Field(
+        HEAD_MEMORY_GIB, ge=4, le=16_384, title="GiB", description="Memory of the head's pod, GiB."
+    )
+    env: Assignments = Field(
+        (),
+        title="NAME=VALUE",
+        examples=["NCCL_DEBUG=WARN"],
+        description='Environment variables of head and workers, such as ["NCCL_DEBUG=WARN"]. They are no place for '
+        "secrets.",
+    )
+    secrets: Texts = Field(
+        (),
+        title="SECRET or SECRET=/FOLDER",
+        examples=["huggingface", "registry=/secrets/registry"],
+        description="Kubernetes Secrets of the namespace ray for head and workers: SECRET sets a variable for each of "
+        "its keys, SECRET=/FOLDER mounts them as files. You create them; until one exists, pods wait for it.",
+    )
+    volumes: Texts = Field(
+        (),
+        title="CLAIM=/FOLDER",
+        examples=["datasets=/datasets"],
+        description="PersistentVolumeClaims of the namespace ray to mount in head and workers, such as "
+        '["datasets=/datasets"]. You create them.',
+    )
+    pull_secrets: Texts = Field(
+        (),
+        title="a Secret's name",
+        examples=["registry"],
+        description="Kubernetes Secrets of the namespace ray with which nodes pull ray.image from a private registry.",
+    )
+    priority_class: Text | None = Field(
+        None,
+        title="a PriorityClass",
+        examples=["training"],
+        description="Existing PriorityClass of head and workers. With a queue, Kueue orders and preempts by it.",
     )
 
 

@@ -22,7 +22,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from infra.settings.problems import Finding, InvalidSettingError, Rule
+from infra.settings.problems import HIDDEN, Finding, InvalidSettingError, Rule, shown
 
 KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.7.0"
 RAY_WITH_TOKENS = (2, 52, 0)
@@ -62,6 +62,11 @@ class OneOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Handler) -> CoreSchema:
         return core_schema.literal_schema(list(self.names))
+
+
+@dataclass(frozen=True)
+class ValuesHidden:
+    """Annotates a list of NAME=VALUE whose values messages never show: one may be a secret by mistake."""
 
 
 def _rejected(message: str, fix: str, source: str = "") -> PydanticCustomError:
@@ -145,6 +150,8 @@ CIDR = r"^\d+\.\d+\.\d+\.\d+/\d+$"
 Cidr = Annotated[str, BeforeValidator(_cidr), Schema({"type": "string", "pattern": CIDR})]
 TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True}
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_unique), Schema(TEXTS)]
+Assignments = Annotated[Texts, ValuesHidden()]
+"""A list of NAME=VALUE."""
 Token = Annotated[SecretStr, BeforeValidator(_token)]
 
 
@@ -174,6 +181,15 @@ class Setting:
     def secret(self) -> bool:
         """Whether messages hide its value."""
         return bool(self.schema.get("writeOnly"))
+
+    def text(self, value: Any) -> str:
+        """Return a value as messages show it."""
+        if self.secret:
+            return HIDDEN
+        if any(isinstance(item, ValuesHidden) for item in self.info.metadata):
+            entries = value if isinstance(value, list | tuple | dict) else [value]
+            return shown([f"{str(entry).partition('=')[0]}=…" for entry in entries])
+        return shown(value)
 
     @cached_property
     def every_name(self) -> list[str]:

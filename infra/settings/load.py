@@ -222,14 +222,17 @@ class _Draft:
             self.reject(path, HIDDEN, ENCRYPTED)
         elif self.target and self.target not in known:
             if isinstance(read, Finding) or shown(read) not in OFF:
-                self.reject(path, HIDDEN if hidden else shown(value), self.misplaced(path, list(known)), "target")
+                self.reject(
+                    path, HIDDEN if hidden else setting.text(value), self.misplaced(path, list(known)), "target"
+                )
         elif not isinstance(read, Finding):
             self.values[path] = read
-            self.texts[path] = HIDDEN if hidden else shown(read)
+            self.texts[path] = HIDDEN if hidden else setting.text(read)
         elif hidden and not setting.secret:
             self.reject(path, HIDDEN, Finding("The encrypted value is not valid.", "set it in clear text, to see why"))
         elif not (fitting := [target for target, other in known.items() if not isinstance(other.read(value), Finding)]):
-            self.reject(path, HIDDEN if hidden else _written(value), read)
+            quoted = f'"{setting.text(value)}"' if isinstance(value, str) else setting.text(value)
+            self.reject(path, HIDDEN if hidden else quoted, read)
         elif self.target:
             fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(fitting)}"
             finding = Finding(

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from infra.catalog.fabrics import INSTALLED
+from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
 from rehearsal.cluster.scaling import Scale
 from rehearsal.cluster.traces import traces
 from tests.pods.deployed_stack import DeployedStack
 from tests.pods.pod_cluster import PodCluster, own_cluster
 from tests.pods.user_cluster import prepared
+from tools.kubernetes.api import Json
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_probe import ready_to_run
@@ -77,13 +79,38 @@ def pod_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def gke(pod_cluster: PodCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedStack]:
-    """The gke stack's objects, applied; deleted after the module."""
+    """The gke stack's objects, applied, and those that its user creates; deleted after the module."""
     scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 10})
-    # A folder of this machine replaces the bucket.
-    stack = DeployedStack(pod_cluster, "gke", scale, {"storage": {"bucket": "mine"}} if pod_cluster.sees else {})
+    changes: Json = {"ray": {"env": ["GREETING=hello"], "secrets": ["named", "files=/secrets/files"]}}
+    if pod_cluster.sees:
+        # A folder of this machine replaces the bucket.
+        changes |= {"storage": {"bucket": "mine"}, "ray": {**changes["ray"], "volumes": ["datasets=/datasets"]}}
+    stack = DeployedStack(pod_cluster, "gke", scale, changes)
     stack.apply()
+    owned = users_objects(tmp_path_factory.mktemp("datasets"))
+    for body in owned:
+        stack.api.apply(body)
     try:
         yield stack
     finally:
         print(stack.describe())
         stack.delete()
+        stack.api.delete("v1", "PersistentVolume", owned[-1]["metadata"]["name"])
+
+
+def users_objects(folder: Path) -> list[Json]:
+    """Return two Secrets, and a volume with a file in a folder of this machine, with its claim."""
+    (folder / "size").write_text("three")
+    folder.chmod(0o777)
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume = {**common, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(folder)}}
+    claim = {**common, "volumeName": "rdma-ray-datasets", "resources": {"requests": {"storage": "1Gi"}}}
+    here = {"namespace": NAMESPACE}
+    return [
+        *(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, **here}, "stringData": data}
+            for name, data in (("named", {"HF_TOKEN": "secret-one"}), ("files", {"key.json": "secret-two"}))
+        ),
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "datasets", **here}, "spec": claim},
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "rdma-ray-datasets"}, "spec": volume},
+    ]

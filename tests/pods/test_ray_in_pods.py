@@ -62,6 +62,36 @@ def test_benchmark_scales_workers_from_zero_and_back(gke: DeployedStack, tmp_pat
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
 
 
+def test_ranks_have_variables_secrets_and_volumes_of_the_stack(gke: DeployedStack, tmp_path: Path) -> None:
+    """`rdma-ray run` on two nodes: each rank has what ray.env, ray.secrets and ray.volumes name, and may write to the
+    volume."""
+    head_of(gke)
+    volume = "open(f'/datasets/{os.environ[\"RANK\"]}', 'w').close(); print('SIZE', open('/datasets/size').read()); "
+    code = (
+        "import os; print('SEEN', os.environ['GREETING'], len(os.environ['HF_TOKEN']), "
+        "len(open('/secrets/files/key.json').read())); " + (volume if gke.pod_cluster.sees else "")
+    )
+    file = gke.outputs(tmp_path / "outputs.json")
+    (tmp_path / "empty").mkdir()
+    run = [
+        "run",
+        "--nodes",
+        "2",
+        "--per-node",
+        "1",
+        "--working-dir",
+        str(tmp_path / "empty"),
+        "--",
+        "python",
+        "-c",
+        code,
+    ]
+    said = gke.rdma_ray(file, *run)
+    assert said.count("SEEN hello 10 10") == 2, said
+    assert "secret-" not in said
+    assert said.count("SIZE three") == (2 if gke.pod_cluster.sees else 0), said
+
+
 def test_request_without_token_is_unauthorized(gke: DeployedStack) -> None:
     """From outside, by port-forward, and from another pod of the namespace, by the Service's name: 401 without the
     stack's token, or with another one. (The network policy would block the pod; nothing enforces it here.)"""

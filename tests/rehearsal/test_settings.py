@@ -69,7 +69,16 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "indexed-job": (
         "gke-dranet",
-        {"ray.mode": "indexed-job", "ray.entrypoint": ENTRYPOINT, "nodes.maxHours": 24},
+        {
+            "ray.mode": "indexed-job",
+            "ray.entrypoint": ENTRYPOINT,
+            "nodes.maxHours": 24,
+            "ray.env": ["NCCL_DEBUG=WARN"],
+            "ray.secrets": ["huggingface", "key=/secrets/key"],
+            "ray.volumes": ["datasets=/datasets"],
+            "ray.pullSecrets": ["registry"],
+            "ray.priorityClass": "training",
+        },
     ),
     "service": (
         "eks",
@@ -94,6 +103,8 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "access.authorizedNetworks": ["10.1.0.0/16"],
             "access.administrators": ["arn:aws:iam::111122223333:role/ops/admin"],
             "ray.policies": ["arn:aws:iam::111122223333:policy/checkpoints"],
+            "ray.headCpus": 5,
+            "ray.headMemoryGib": 22,
             "hardening": True,
         },
     ),

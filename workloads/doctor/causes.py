@@ -186,7 +186,7 @@ MOUNTING = (
         "no-object",
         r"(?:secret|configmap|persistentvolumeclaim)\b.*not found|references non-existent (?:secret|config) key",
         "a Secret, ConfigMap or claim that it mounts is missing",
-        "make up: it creates the objects that the pods name",
+        "make up creates the stack's objects; you create those that ray.secrets and ray.volumes name",
         "kubernetes 1.36.1: pkg/volume/{secret,configmap}, read 2026-11-26",
     ),
     Cause(

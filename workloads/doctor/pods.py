@@ -32,7 +32,7 @@ STARTS = {
     "reference": (
         ("CreateContainerConfigError",),
         "a Secret or ConfigMap that it names is missing",
-        "make up: it creates the objects that the pods name",
+        "make up creates the stack's objects; you create those that ray.secrets and ray.volumes name",
     ),
     "container": (
         (

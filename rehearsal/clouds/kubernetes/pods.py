@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from rehearsal.clouds.kubernetes import identity
@@ -57,7 +58,8 @@ def references(type_: str) -> Iterator[Reference]:
     for template in _TEMPLATES.get(api(type_).kind, ()):
         for path, target in _NAMED.items():
             yield to(f"{template}.spec.{path}", target, _beside)
-        yield to(f"{template}.spec.priorityClassName", identity.PRIORITY_CLASS, _priority_class)
+        for source, (key, target) in _VOLUMES.items():
+            yield to(f"{template}.spec.volumes", target, partial(_volume, source, key))
         yield to(f"{template}.spec.nodeSelector", identity.COMPUTE_CLASS, _compute_class)
         # GKE docs, multi-network support for Pods, 2026-08: a Network in use is not deleted.
         yield to(f"{template}.metadata.annotations", identity.NETWORK, _networks, holds=True)
@@ -79,10 +81,7 @@ _NAMED = {
     "serviceAccountName": identity.SERVICE_ACCOUNT,
     # Kubernetes docs, DNS for Services and Pods, 2026: the names of such pods are those of a headless Service.
     "subdomain": "kubernetes:core/v1:Service",
-    "imagePullSecrets.name": identity.SECRET,
     "volumes.configMap.name": identity.CONFIG_MAP,
-    "volumes.secret.secretName": identity.SECRET,
-    "volumes.persistentVolumeClaim.claimName": identity.CLAIM,
     "volumes.projected.sources.configMap.name": identity.CONFIG_MAP,
     "volumes.projected.sources.secret.name": identity.SECRET,
     "resourceClaims.resourceClaimTemplateName": identity.CLAIM_TEMPLATE,
@@ -92,12 +91,19 @@ _NAMED = {
         for path, target in {
             "env.valueFrom.secretKeyRef.name": identity.SECRET,
             "env.valueFrom.configMapKeyRef.name": identity.CONFIG_MAP,
-            "envFrom.secretRef.name": identity.SECRET,
-            "envFrom.configMapRef.name": identity.CONFIG_MAP,
         }.items()
     },
 }
-"""Paths below a pod's spec of the names of objects in its namespace."""
+"""Paths below a pod's spec of the names of objects in its namespace, which the stack creates.
+
+The API server checks none of them. Missing here are those that only a user's objects have (imagePullSecrets, envFrom,
+priorityClassName): they are created after the first `up`, and pods wait for them.
+"""
+_VOLUMES = {
+    "secret": ("secretName", identity.SECRET),
+    "persistentVolumeClaim": ("claimName", identity.CLAIM),
+}
+"""Key of the name and kind of a volume's object, by source."""
 
 
 def _beside(value: Any, inputs: Json, config: Mapping[str, Any]) -> str | None:
@@ -105,8 +111,10 @@ def _beside(value: Any, inputs: Json, config: Mapping[str, Any]) -> str | None:
     return None if value in ("default", "kube-root-ca.crt") else f"{namespace(inputs, config)}/{value}"
 
 
-def _priority_class(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str | None:
-    return None if str(value).startswith("system-") else str(value)
+def _volume(source: str, key: str, value: Any, inputs: Json, config: Mapping[str, Any]) -> str | None:
+    name = value_at(value, f"{source}.{key}")
+    users = str(value_at(value, "name")).startswith("user-")  # by the name that the stack gives these volumes
+    return None if users or name is None else _beside(name, inputs, config)
 
 
 def _compute_class(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str | None:

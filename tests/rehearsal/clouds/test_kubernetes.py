@@ -229,8 +229,18 @@ def test_dangling_reference_is_refused(state: View, type_: str, inputs: Json, mi
 
 
 def test_names_that_the_cluster_provides_are_no_references(state: View) -> None:
-    provided = pod(serviceAccountName="default", priorityClassName="system-node-critical", networks="[{}]")
+    provided = pod(serviceAccountName="default", networks="[{}]")
     assert refusal(state, DAEMON_SET, provided) == ""
+
+
+def test_objects_of_a_user_may_come_later(state: View) -> None:
+    """Kubernetes checks no reference of a pod: it waits for a Secret or a claim."""
+    claim = {"name": "user-0", "persistentVolumeClaim": {"claimName": "x"}}
+    box = {"name": "c", "envFrom": [{"secretRef": {"name": "x"}}]}
+    later = pod(priorityClassName="x", imagePullSecrets=[{"name": "x"}], volumes=[claim], containers=[box])
+    assert refusal(state, DAEMON_SET, later) == ""
+    own = {"name": "own", "persistentVolumeClaim": {"claimName": "x"}}
+    assert "volumes: default/x" in refusal(state, DAEMON_SET, pod(volumes=[own]))
 
 
 def test_release_creates_its_namespace_and_counts_revisions(state: View) -> None:

@@ -1,0 +1,127 @@
+"""Rules of what a stack file adds to Ray's pods: variables, Secrets, volumes, and the size of the head."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudRay, CloudStorage
+from infra.settings.problems import CONTRACT, Finding, Findings, rule
+
+LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
+NAMES = "Kubernetes docs, concepts/overview/working-with-objects/names: DNS subdomain names, read 2026-11-27"
+HEAD_NODE = "the nodes for heads (infra/catalog): 8 CPUs and 32 GiB, of which the system and other pods need some"
+SECRETS = "Kubernetes docs, concepts/configuration/secret, good practices, read 2026-11-27"
+
+SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
+LARGEST_HEAD = {"cpus": 5, "gib": 22}
+"""Largest head that fits on a node beside Ray's autoscaler, the operators and the node's own pods (our choice)."""
+RESERVED = re.compile(
+    r"RAY_(AUTH_.*|ADDRESS|DEDUP_LOGS|local_fs_capacity_threshold|AUTOSCALER_.*|TRAIN_WORKER_GROUP_START_TIMEOUT_S|gcs_rpc_server_reconnect_.*"
+    r"|GRACEFUL_SHUTDOWN_.*|SERVE_.*)|RDMA_RAY_.*|KUBERAY_.*|POD_IP|JOB_UID|NCCL_NET|(NCCL|GLOO)_SOCKET_IFNAME"
+    r"|LD_LIBRARY_PATH|FI_EFA_USE_HUGE_PAGE|NVIDIA_VISIBLE_DEVICES|PYTHONUNBUFFERED|K8S_.*|CLOUD_PROVIDER"
+)
+"""Variables that the stack or the operator sets; a test compares them with the pods of every stack."""
+SENSITIVE = re.compile(r"(?i)(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|(ACCESS|PRIVATE|SECRET)_KEY(_ID)?)$")
+"""Names of variables that hold a secret; a value that is a path names a file with it."""
+
+
+class PodRules:
+    """Part of a cloud's settings. No model, so that its fields keep their order."""
+
+    if TYPE_CHECKING:
+        ray: CloudRay
+        storage: CloudStorage
+
+    @rule("ray.env", source=CONTRACT)
+    def variable_not_accepted(self) -> Findings:
+        names = [each.partition("=")[0] for each in self.ray.env]
+        for entry, name in zip(self.ray.env, names, strict=True):
+            if not re.match(r"[A-Za-z_]\w*=", entry):
+                yield Finding(f"{name} is not a variable with a value.", "write NAME=VALUE, such as NCCL_DEBUG=WARN")
+            elif names.count(name) > 1:
+                yield Finding(f"{name} has two values, and a pod would keep one of them.", "name each variable once")
+            elif RESERVED.fullmatch(name):
+                yield Finding(f"The stack sets {name} itself, and its own value takes precedence.", f"remove {name}")
+
+    @rule("ray.env", source=SECRETS)
+    def variable_is_a_secret(self) -> Findings:
+        for name, _, value in (each.partition("=") for each in self.ray.env):
+            if SENSITIVE.search(name) and value and not value.startswith("/"):
+                fix = (
+                    f"put a new value into a Kubernetes Secret with the key {name}, and name the Secret in ray.secrets"
+                )
+                yield Finding(f"The stack file and the description of every pod show {name} in clear text.", fix)
+
+    @rule("ray.secrets", source=NAMES)
+    def secret_malformed(self) -> Findings:
+        for name, folder in by_folder(self.ray.secrets):
+            yield from not_a_name(name)
+            yield from not_a_mount_path(folder) if folder else ()
+
+    @rule("ray.volumes", source=NAMES)
+    def volume_malformed(self) -> Findings:
+        for name, folder in by_folder(self.ray.volumes):
+            yield from not_a_name(name)
+            if not folder:
+                yield Finding(f"The claim {name} has no folder to be mounted at.", f"write {name}=/{name}")
+            yield from not_a_mount_path(folder)
+
+    @rule("ray.pullSecrets", source=NAMES)
+    def pull_secret_malformed(self) -> Findings:
+        for name in self.ray.pull_secrets:
+            yield from not_a_name(name)
+
+    @rule("ray.priorityClass", source=NAMES)
+    def priority_class_malformed(self) -> Findings:
+        return not_a_name(self.ray.priority_class or "none")
+
+    @rule("ray.volumes", "ray.secrets", "storage.mountPath", source=CONTRACT)
+    def folder_mounted_twice(self) -> Findings:
+        folders = [folder for _, folder in (*by_folder(self.ray.volumes), *by_folder(self.ray.secrets)) if folder]
+        folders += [self.storage.mount_path] if self.storage.bucket is not None else []
+        plain = [posixpath.normpath(folder) for folder in folders]
+        for folder in plain:
+            if plain.count(folder) > 1:
+                yield Finding(f"Kubernetes rejects a pod with two volumes at {folder}.", "choose different folders")
+
+    @rule("ray.headCpus", "ray.headMemoryGib", "ray.mode", source=HEAD_NODE)
+    def head_size_wrong(self) -> Findings:
+        ray, (cpus, gib) = self.ray, LARGEST_HEAD.values()
+        if ray.mode == "indexed-job" and (ray.head_cpus, ray.head_memory_gib) != (HEAD_CPUS, HEAD_MEMORY_GIB):
+            fix = "remove ray.headCpus and ray.headMemoryGib, or choose another ray.mode"
+            yield Finding(
+                "The head of an Indexed Job is one of its GPU pods, so nothing would read this.", fix, CONTRACT
+            )
+        elif ray.head_cpus > cpus or ray.head_memory_gib > gib:
+            fix = f"lower ray.headCpus to {cpus} and ray.headMemoryGib to {gib} or less; work belongs on the workers"
+            yield Finding(
+                f"No node without GPUs has room for a head of {ray.head_cpus} CPUs and {ray.head_memory_gib} GiB.", fix
+            )
+
+
+def by_folder(entries: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return name and folder of entries NAME or NAME=/FOLDER; the folder of the first kind is empty."""
+    return [(name, folder) for name, _, folder in (each.partition("=") for each in entries)]
+
+
+def not_a_name(name: str) -> Findings:
+    """Find that no object of Kubernetes can have a name."""
+    if len(name) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+        fix = "write the name as kubectl shows it: a-z, 0-9, - and ., such as huggingface"
+        yield Finding(f"Kubernetes has no object {name}: its names have other characters.", fix)
+
+
+def not_a_mount_path(path: str) -> Findings:
+    """Find that nothing can be mounted at a path, or that a volume there would hide files of the image."""
+    clean = posixpath.normpath(path)
+    if not path.startswith("/"):
+        fix = f"write /{clean.lstrip('./')}"
+        yield Finding(f"{path} is not an absolute path, so Kubernetes rejects the mount.", fix)
+    elif path.rstrip("/") != clean.rstrip("/") or "//" in path or ":" in path:
+        fix = "remove the .., the double slash or the colon"
+        yield Finding(f"Kubernetes rejects {path}, which contains .., a double slash or a colon.", fix)
+    elif clean in ("/", "/home", "/home/ray") or SYSTEM_FOLDERS.match(clean):
+        fix = "choose a separate folder, such as /bucket or /mnt/bucket"
+        yield Finding(f"A volume at {clean} hides files of the image that Ray, CUDA or NCCL needs.", fix)
