@@ -11,7 +11,7 @@ from pydantic import Field
 from infra.addresses import EksAddresses, eks_addresses
 from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
-from infra.catalog.fabrics import fabrics_of, from_zero
+from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone, supported
@@ -301,6 +301,13 @@ class EksSettings(CloudSettings):
             if not re.fullmatch(r"arn:aws:iam::(\d{12}|aws):policy/[\w+=,.@/-]+", arn):
                 fix = "write an ARN such as arn:aws:iam::111122223333:policy/checkpoints"
                 yield Finding(f"{arn} is not the ARN of an IAM policy, so the role of Ray's pods cannot have it.", fix)
+
+    @rule("ray.env", source=CHEATSHEET, warning=True)
+    def variable_of_older_guides(self) -> Findings:
+        for name in (each.partition("=")[0] for each in self.ray.env):
+            if name in OBSOLETE:
+                fix = f"remove {name}, except to look for a fault"
+                yield Finding(f"aws-ofi-nccl chooses {name} by the instance type; a fixed value may slow it down.", fix)
 
     @rule("storage.bucket", source=BUCKETS)
     def bucket_malformed(self) -> Findings:

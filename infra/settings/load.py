@@ -137,8 +137,9 @@ def warnings(settings: Settings) -> list[Problem]:
     problems = []
     for rule in WARNINGS[settings.target]:
         if finding := rule.finding(settings):
-            attributes = [".".join(map(to_snake, path.split("."))) for path in rule.settings]
-            values = tuple(shown(attrgetter(path)(settings)) for path in attributes)
+            attributes = {path: ".".join(map(to_snake, path.split("."))) for path in rule.settings}
+            known = CONTRACTS[settings.target]
+            values = tuple(known[path].text(attrgetter(name)(settings)) for path, name in attributes.items())
             problems.append(finding.problem(rule.settings, values))
     return problems
 

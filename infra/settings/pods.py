@@ -6,6 +6,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
+from infra.catalog.fabrics import BOOTSTRAP, FABRICS
 from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudRay, CloudStorage
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
@@ -19,8 +20,8 @@ LARGEST_HEAD = {"cpus": 5, "gib": 22}
 """Largest head that fits on a node beside Ray's autoscaler, the operators and the node's own pods (our choice)."""
 RESERVED = re.compile(
     r"RAY_(AUTH_.*|ADDRESS|DEDUP_LOGS|local_fs_capacity_threshold|AUTOSCALER_.*|TRAIN_WORKER_GROUP_START_TIMEOUT_S|gcs_rpc_server_reconnect_.*"
-    r"|GRACEFUL_SHUTDOWN_.*|SERVE_.*)|RDMA_RAY_.*|KUBERAY_.*|POD_IP|JOB_UID|NCCL_NET|(NCCL|GLOO)_SOCKET_IFNAME"
-    r"|LD_LIBRARY_PATH|FI_EFA_USE_HUGE_PAGE|NVIDIA_VISIBLE_DEVICES|PYTHONUNBUFFERED|K8S_.*|CLOUD_PROVIDER"
+    r"|GRACEFUL_SHUTDOWN_.*|SERVE_.*)|RDMA_RAY_.*|KUBERAY_.*|POD_IP|JOB_UID|LD_LIBRARY_PATH|NVIDIA_VISIBLE_DEVICES"
+    r"|PYTHONUNBUFFERED|" + "|".join(each.name for row in FABRICS.values() for each in (*BOOTSTRAP, *row.environment))
 )
 """Variables that the stack or the operator sets; a test compares them with the pods of every stack."""
 SENSITIVE = re.compile(r"(?i)(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|(ACCESS|PRIVATE|SECRET)_KEY(_ID)?)$")

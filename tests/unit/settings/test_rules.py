@@ -195,3 +195,11 @@ def test_a_bucket_of_cloud_storage_with_dots_may_be_longer() -> None:
     name = ".".join(["a" * 63] * 3)
     assert problems_of(changed(GKE, {"storage.bucket": name})) == ()
     assert len(problems_of(changed(EKS, {"storage.bucket": name}))) == 1
+
+
+def test_variable_that_efa_chooses_is_a_warning_without_its_value() -> None:
+    (warning,) = warnings(parse(changed(EKS, {"ray.env": ["NCCL_PROTO=hidden"]})))
+    assert (warning.settings, warning.values) == (("ray.env",), ("[NCCL_PROTO=…]",))
+    assert warning.message.startswith("aws-ofi-nccl chooses NCCL_PROTO")
+    assert "hidden" not in str(warning)
+    assert warnings(parse(changed(EKS, {"ray.env": ["NCCL_DEBUG=INFO"]}))) == []
