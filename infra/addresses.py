@@ -7,22 +7,26 @@ error names the smallest base range that holds them. This module uses no cloud A
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import IPv4Network
 from typing import TypeVar
 
-from infra.catalog.gcp import SYSTEM_MAX_NODES
-
-SYSTEM_NODES = SYSTEM_MAX_NODES + 2
-"""CPU nodes that a GKE plan reserves addresses for: the system pool, its surge node, and the node with which GKE
-creates the cluster."""
+CPU_NODES = 3
+"""CPU nodes of a stack, if it sets no other maximum."""
+EXTRA_CPU_NODES = 2
+"""CPU nodes of a GKE plan besides those: the surge node, and the node with which GKE creates the cluster."""
 POD_PREFIX_PER_NODE = 24
 """GKE gives a node of up to 110 pods twice as many addresses, a /24 (GKE docs flexible-pod-cidr, read 2026-11)."""
 GKE_RESERVED = 4
 """Addresses of a subnet that Google Cloud keeps (Google Cloud VPC docs, subnets; checked 2026-11)."""
 ADDRESSES_PER_GPU_NODE = 64
 """Four prefixes of 16: a p5 runs at most 51 pods on its one card for IP (karpenter designs/efa-for-static-capacity)."""
+ADDRESSES_PER_CPU_NODE = 32
+"""Two prefixes of 16: the CNI keeps one more than its pods need (`WARM_PREFIX_TARGET`, infra/eks/addons.py)."""
+CONTROL_PLANE_ADDRESSES = 16
+"""Addresses of a private subnet that EKS may take (EKS docs, network-reqs: at least 6, better 16; unverified,
+2026-11)."""
 AWS_RESERVED = 5
 """Addresses of a subnet that AWS keeps (Amazon VPC docs, subnet CIDR blocks; checked 2026-11)."""
 LARGEST_VPC = 16
@@ -68,14 +72,16 @@ class GkeAddresses:
     gvnic: IPv4Network
     control_plane: IPv4Network
     rdma: tuple[IPv4Network, ...]
+    cpu_nodes: int = CPU_NODES
 
     @property
     def max_gpu_nodes(self) -> int:
         """Maximum number of GPU nodes that every range has room for, in addition to the CPU nodes."""
+        cpu_nodes = self.cpu_nodes + EXTRA_CPU_NODES
         pods = 2 ** (POD_PREFIX_PER_NODE - self.pods.prefixlen) if self.pods.prefixlen <= POD_PREFIX_PER_NODE else 0
         nics = [self.rdma[0].num_addresses - GKE_RESERVED] if self.rdma else []
         hosts = self.nodes.num_addresses - GKE_RESERVED
-        return max(0, min(pods - SYSTEM_NODES, hosts - SYSTEM_NODES, *nics))
+        return max(0, min(pods - cpu_nodes, hosts - cpu_nodes, *nics))
 
     def ranges(self) -> Iterator[Range]:
         """Yield every range that the stack makes, with its room, in address order."""
@@ -100,10 +106,14 @@ class EksAddresses:
     gpu: IPv4Network
     private: tuple[IPv4Network, IPv4Network]
     public: tuple[IPv4Network, ...]
+    cpu_nodes: int = CPU_NODES
 
     @property
     def max_gpu_nodes(self) -> int:
-        """Maximum number of GPU nodes that the range has room for."""
+        """Maximum number of GPU nodes that the range has room for; 0 if the CPU nodes do not fit."""
+        private = self.private[0].num_addresses - AWS_RESERVED - CONTROL_PLANE_ADDRESSES
+        if private < self.cpu_nodes * ADDRESSES_PER_CPU_NODE:
+            return 0
         return max(0, (self.gpu.num_addresses - AWS_RESERVED) // ADDRESSES_PER_GPU_NODE)
 
     def ranges(self) -> Iterator[Range]:
@@ -116,18 +126,18 @@ class EksAddresses:
 
 
 @cache
-def gke_addresses(base: IPv4Network, nodes: int, rdma_nics: int) -> GkeAddresses:
+def gke_addresses(base: IPv4Network, nodes: int, rdma_nics: int, cpu_nodes: int = CPU_NODES) -> GkeAddresses:
     """Return the plan of a GKE stack with at most `nodes` GPU nodes, with networks for `rdma_nics` RDMA NICs of each.
 
     Half of the base range goes to pods, a sixteenth each to nodes, Services, the second host NIC and the control plane
     (which leaves most of its share free for later), and a quarter to the RDMA NICs, in equal parts.
     Raises `BaseRangeError`.
     """
-    return _cut(base, nodes, lambda base: _cut_gke(base, rdma_nics), 0)
+    return _cut(base, nodes, cpu_nodes, lambda base: _cut_gke(base, rdma_nics), 0)
 
 
 @cache
-def eks_addresses(base: IPv4Network, nodes: int, *, public: bool = True) -> EksAddresses:
+def eks_addresses(base: IPv4Network, nodes: int, cpu_nodes: int = CPU_NODES, *, public: bool = True) -> EksAddresses:
     """Return the plan of an EKS stack with at most `nodes` GPU nodes, and `public` subnets for NAT.
 
     Half of the base range goes to GPU nodes, an eighth to each private and a sixteenth to each public subnet; an eighth
@@ -138,19 +148,19 @@ def eks_addresses(base: IPv4Network, nodes: int, *, public: bool = True) -> EksA
             f"A VPC has at most 65536 addresses; AWS rejects one of {base.num_addresses}.",
             f"choose a /16 of it, such as {next(base.subnets(new_prefix=LARGEST_VPC))}",
         )
-    return _cut(base, nodes, lambda base: _cut_eks(base, public=public), LARGEST_VPC)
+    return _cut(base, nodes, cpu_nodes, lambda base: _cut_eks(base, public=public), LARGEST_VPC)
 
 
 A = TypeVar("A", GkeAddresses, EksAddresses)
 
 
-def _cut(base: IPv4Network, nodes: int, cut: Callable[[IPv4Network], A | None], largest: int) -> A:
+def _cut(base: IPv4Network, nodes: int, cpu_nodes: int, cut: Callable[[IPv4Network], A | None], largest: int) -> A:
     """Return the plan. Raises `BaseRangeError` with the smallest range that holds the nodes, if one does."""
     fix = "lower nodes.max: no range that this cloud accepts holds as many"
     for prefix in range(base.prefixlen, largest - 1, -1):
         wider = base.supernet(new_prefix=prefix)
         plan = cut(wider)
-        if plan and plan.max_gpu_nodes >= nodes:
+        if plan and (plan := replace(plan, cpu_nodes=cpu_nodes)).max_gpu_nodes >= nodes:
             if wider == base:
                 return plan
             fix = f"give network.baseRange a /{prefix} or larger, for example {wider}"

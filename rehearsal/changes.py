@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.catalog.pins import KUBERAY, RAY
+from infra.catalog.pins import EKS_NEXT, KUBERAY, RAY
 from rehearsal.clouds.aws.tokens import ROLE
 from rehearsal.clouds.gcp.references import CLUSTER
 from rehearsal.clouds.kubernetes import identity
@@ -71,9 +71,8 @@ def _both(name: str, setting: str) -> tuple[Edit, ...]:
     return tuple(Edit(name=name, stack=stack, settings=(setting,)) for stack in STACKS)
 
 
-PINS, GCP = "infra/catalog/pins.py", "infra/catalog/gcp.py"
+PINS = "infra/catalog/pins.py"
 NODE_IMAGE = (PINS, "{EKS}.8-20260930", "{EKS}.9-20261014")
-POOLS, DRIVER = "infra/gke/node_pools.py", '"gpu_driver_version": "LATEST"'
 OPERATOR = f'KUBERAY = Chart("kuberay-operator", "{KUBERAY.version}"'
 EDITS = (
     *_both("raise the maximum", "nodes.max=6"),
@@ -85,7 +84,7 @@ EDITS = (
     *_both("add a bucket", "storage.bucket=my-training-data"),
     *_both("what an audit asks for", "hardening=true"),
     Edit(name="nodes not close together", stack="gke", settings=("nodes.compact=false",)),
-    Edit(name="another GPU driver", stack="gke", line=(POOLS, DRIVER, DRIVER.replace("LATEST", "DEFAULT"))),
+    Edit(name="another GPU driver", stack="gke", settings=("nodes.gpuDriver=default",)),
     Edit(name="one more authorized network", stack="gke", settings=("access.authorizedNetworks[0]=10.9.0.0/16",)),
     Edit(name="one more authorized network", stack="eks", settings=("access.authorizedNetworks[1]=198.51.100.7/32",)),
     Edit(
@@ -99,8 +98,8 @@ EDITS = (
         for stack in STACKS
     ),
     Edit(name="newer minor version of Kubernetes", stack="gke", event=_next_minor),
-    Edit(name="newer minor version of Kubernetes", stack="eks", line=(PINS, 'EKS = "1.35"', 'EKS = "1.36"')),
-    Edit(name="larger boot disks", stack="gke", line=(GCP, "BOOT_DISK_GB = 100", "BOOT_DISK_GB = 150")),
+    Edit(name="newer minor version of Kubernetes", stack="eks", settings=(f"cluster.version={EKS_NEXT}",)),
+    Edit(name="larger boot disks", stack="gke", settings=("nodes.bootDiskGib=150",)),
     Edit(name="newer node image", stack="eks", line=NODE_IMAGE),
     Edit(
         name="newer node image, and a maximum below what runs",

@@ -153,7 +153,9 @@ def _catalog(_: Path) -> Iterator[Pin]:
             if value.tag:
                 yield Pin(value.image, value.tag, "", CATALOG)
         elif isinstance(value, Mapping):
-            yield from (Pin(f"{constant}: {name}", version, "", CATALOG) for name, version in value.items() if version)
+            for name, version in value.items():
+                rows = version.items() if isinstance(version, Mapping) else [("", version)]
+                yield from (Pin(f"{constant}: {name} {row}".rstrip(), one, "", CATALOG) for row, one in rows)
         elif isinstance(value, str) and not any(
             re.search(rf"(==|\sv){re.escape(value)}\b", text) for text in manifests
         ):

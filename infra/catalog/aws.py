@@ -60,11 +60,6 @@ def second_zone(location: str) -> str:
 
 # Nodes
 
-SYSTEM_MACHINE = "m6i.2xlarge"
-"""Instance type of the CPU nodes: room for the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and the pods of EKS
-(this project's choice, 2026-11)."""
-SYSTEM_MAX_NODES = 3
-
 NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
 """Label that EKS sets on every node, with the group's name (EKS docs, managed node groups; unverified, 2026-11)."""
 ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
@@ -73,8 +68,8 @@ in the meantime (kubernetes/autoscaler: processors/customresources/gpu_processor
 
 ROOT_DEVICE = "/dev/xvda"
 """Device of AL2023's root volume (EKS docs, launch templates; unverified, 2026-11)."""
-ROOT_GB = 100
-"""Size of the root volume, GB. On a GPU node, images and the pods' own files are on the NVMe disks."""
+ROOT_GIB = 100
+"""Size of a CPU node's root volume, GiB."""
 ROOT_THROUGHPUT = 600
 """Throughput of the root volume, MiB/s. At gp3's default of 125 a node starts more slowly, and a GPU node costs about a
 dollar a minute. FastImagePull needs 600 where images are on this volume (Convox docs, rack

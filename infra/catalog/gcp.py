@@ -34,12 +34,6 @@ TOPOLOGY = (
 )
 """Topology labels of nodes, highest level first (GKE docs, topology-aware scheduling, read 2026-08)."""
 
-SYSTEM_MACHINE = "e2-standard-8"
-"""Machine type of the CPU nodes: room for the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and the pods of GKE
-(this project's choice, 2026-11)."""
-SYSTEM_MAX_NODES = 3
-BOOT_DISK_GB = 100
-
 NODE_ROLES = (
     "roles/container.defaultNodeServiceAccount",
     "roles/artifactregistry.reader",
@@ -53,10 +47,6 @@ NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """Legacy limit of a node, left open: the roles of its service account limit it (GKE docs access-scopes)."""
 
 # Upgrades
-
-CHANNEL = "REGULAR"
-"""Release channel. Flex-start pools may disable auto-repair on it (cluster-toolkit: dws-flex-start, 10470803,
-2026-06-25)."""
 
 EXCLUSION_START = "2026-11-01T00:00:00Z"
 """Start of the maintenance exclusion: a fixed day before the cluster exists. The current time would change in every

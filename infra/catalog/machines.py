@@ -6,6 +6,7 @@ yet, so that a stack file that names one gets a reason instead of "no such machi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -273,3 +274,18 @@ NVLINK: dict[str, NvLink] = {
     "GB200": NvLink(900.0, GENERATIONS),
 }
 """By `Machine.gpu`. B300 is missing: no published figure was found."""
+
+_CPU_MACHINES = {
+    # The number is that of vCPUs. C4A, N4A and T2A are Arm (Compute Engine docs, general-purpose machines; unverified).
+    "gke": (r"(?!c4a|n4a|t2a)[cent]\d+[a-z]?-(?:standard|highmem)-(\d+)", 1),
+    # An xlarge has 4 vCPUs; a g after the generation is Graviton, and older types are on Xen (EC2 docs, instance types;
+    # unverified; a test compares with the types in moto).
+    "eks": (r"(?:[mr](?:[5-9]|\d\d)|t3)(?!g)[a-z-]*\.(\d+)xlarge", 4),
+}
+
+
+def cpu_machine_vcpus(cloud: str, machine: str) -> int:
+    """Return the vCPUs of an x86 machine type without GPUs and with about 4 GiB or more for each; 0 of another name."""
+    form, each = _CPU_MACHINES[cloud]
+    found = re.fullmatch(form, machine)
+    return each * int(found[1]) if found else 0

@@ -113,41 +113,54 @@ POD_MONITORING_API = "monitoring.googleapis.com/v1"
 
 # AWS
 
-EKS = "1.35"
-"""Kubernetes of the EKS cluster. Device claims are v1 from 1.34, and AWS' DRANET chart requires 1.35
-(aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03). Standard support lasts longer than that of 1.34."""
+EKS, EKS_NEXT = "1.35", "1.36"
+"""Kubernetes of the EKS cluster, unless the stack file sets the next one. Device claims are v1 from 1.34, and AWS'
+DRANET chart requires 1.35 (aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03). Standard support ends on 2026-12-02
+for 1.34, 2027-03-27 for 1.35, 2027-08-02 for 1.36 (a public repository quotes describe-cluster-versions, 2026-09)."""
 
-EKS_NODE_IMAGE = f"{EKS}.8-20260930"
-"""Release of the EKS images, on GPU and CPU nodes alike; a release has one number for all variants. Public repositories
-pin it, one with the log of a GPU node group of 2026-10-06 (GitHub code search for this text, 2026-11-26). Nodes of the
-release before, 20260923, have driver 595.91.07 for CUDA 13.2. To find the newest: aws ssm get-parameter --name
-/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/nvidia/recommended/release_version"""
-
-EKS_ADDONS: Mapping[str, str | None] = {
-    "vpc-cni": "v1.22.3-eksbuild.1",
-    "kube-proxy": f"v{EKS}.3-eksbuild.17",
-    "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
-    "coredns": "v1.13.2-eksbuild.11",
-    # Pinned for 1.35 in public repositories (GitHub code search, 2026-08).
-    "eks-node-monitoring-agent": "v1.6.4-eksbuild.1",
-    # No source names a build for 1.35, and EKS rejects a wrong one. With None, EKS installs its default for the
-    # cluster's Kubernetes and keeps it.
-    "aws-fsx-csi-driver": None,
+EKS_RELEASES: Mapping[str, Mapping[str, str]] = {
+    # Node image: public repositories pin it, one with the log of a GPU node group of 2026-10-06 (GitHub code search for
+    # this text, 2026-11-26). Nodes of the release before, 20260923, have driver 595.91.07 for CUDA 13.2. Autoscaler: of
+    # the chart; two public repositories run this digest (the same, 2026-11). Add-ons: EKS' defaults on 2026-08-04, by
+    # `aws eks describe-addon-versions` (the same; defaults rather than the newest, so that a pin never upgrades a
+    # cluster), and a monitoring agent that public repositories pin for 1.35.
+    EKS: {
+        "node image": f"{EKS}.8-20260930",
+        "autoscaler": "v1.35.0@sha256:2fc9433dd3b47baef0e68d6b1110b770a3c93db10c7bead4c5bc6cb21c72b875",
+        "vpc-cni": "v1.22.3-eksbuild.1",
+        "kube-proxy": f"v{EKS}.3-eksbuild.17",
+        "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
+        "coredns": "v1.13.2-eksbuild.11",
+        "eks-node-monitoring-agent": "v1.6.4-eksbuild.1",
+    },
+    # Public repositories pin this node image with these add-ons, and one the agent (GitHub code search for the texts,
+    # 2026-11-27). One reports GPU nodes with EFA devices on an earlier image, 1.36.3-20260911. The chart has no release
+    # for 1.36: others override its tag, and one names this digest (the same).
+    EKS_NEXT: {
+        "node image": f"{EKS_NEXT}.4-20260923",
+        "autoscaler": "v1.36.1@sha256:461388d03eb5b55db58941ee7a81d9a619dd15302b01cbab9f5a9946715994b4",
+        "vpc-cni": "v1.22.4-eksbuild.3",
+        "kube-proxy": f"v{EKS_NEXT}.0-eksbuild.25",
+        "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
+        "coredns": "v1.14.3-eksbuild.23",
+        "eks-node-monitoring-agent": "v1.7.2-eksbuild.1",
+    },
 }
-"""EKS' defaults for Kubernetes 1.35 on 2026-08-04, by `aws eks describe-addon-versions` (GitHub code search for these
-texts, 2026-11; defaults rather than the newest, so that a pin never upgrades a cluster). vpc-cni supports efa-only
-interfaces from 1.18.5 (vpc-cni releases, read 2026-11). Node images and add-ons are pinned because AWS' recommended
-release changes from day to day: reading it would show a change in every preview, and replace nodes under jobs."""
+"""Node image, autoscaler's tag and add-ons of a version of Kubernetes. A release of the image has one number on GPU and
+CPU nodes; to find the newest: aws ssm get-parameter --name
+/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/nvidia/recommended/release_version
+An add-on that is missing here has EKS' default, and keeps it: no source names a build, and EKS rejects a wrong one. The
+others are pinned because AWS' recommended release changes from day to day: reading it would show a change in every
+preview, and replace nodes under jobs. vpc-cni supports efa-only interfaces from 1.18.5 (its releases, read 2026-11)."""
 
 CLUSTER_AUTOSCALER = Chart(
     "cluster-autoscaler",
     "9.59.0",
     "https://kubernetes.github.io/autoscaler",
     "registry.k8s.io/autoscaling/cluster-autoscaler",
-    "v1.35.0@sha256:2fc9433dd3b47baef0e68d6b1110b770a3c93db10c7bead4c5bc6cb21c72b875",
 )
-"""Chart; installs cluster-autoscaler 1.35.0, built for Kubernetes 1.35 (kubernetes/autoscaler: release
-cluster-autoscaler-chart-9.59.0). Two public repositories run this digest (GitHub code search for it, 2026-11)."""
+"""Chart; installs cluster-autoscaler 1.35.0, built for Kubernetes 1.35, unless the tag is set (kubernetes/autoscaler:
+release cluster-autoscaler-chart-9.59.0)."""
 
 NVIDIA_PLUGIN = Chart(
     "nvidia-device-plugin", "0.20.1", "https://nvidia.github.io/k8s-device-plugin", "nvcr.io/nvidia/k8s-device-plugin"

@@ -18,7 +18,7 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 from pulumi_kubernetes.helm.v3 import Release
 
-from infra.catalog.pins import EKS_ADDONS, NVIDIA_PLUGIN, Chart
+from infra.catalog.pins import EKS_RELEASES, NVIDIA_PLUGIN, Chart
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
 from infra.fabric import GPU_TOLERATION
@@ -59,6 +59,7 @@ class Addons(pulumi.ComponentResource):
         opts: ResourceOptions,
         *,
         cluster: pulumi.Input[str],
+        kubernetes: str,
         depends_on: Sequence[pulumi.Resource] = (),
         roles: Mapping[str, Role] | None = None,
     ) -> None:
@@ -76,7 +77,7 @@ class Addons(pulumi.ComponentResource):
                 addon,
                 addon_name=addon,
                 cluster_name=cluster,
-                addon_version=EKS_ADDONS[addon],
+                addon_version=EKS_RELEASES[kubernetes].get(addon),
                 configuration_values=json.dumps(CONFIGURATION[addon]) if addon in CONFIGURATION else None,
                 pod_identity_associations=[{"service_account": ACCOUNTS[addon], "role_arn": role.arn}]
                 if role

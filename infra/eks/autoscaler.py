@@ -15,7 +15,7 @@ import pulumi
 from pulumi import ResourceOptions
 
 from infra.catalog.aws import EMPTY_MINUTES, PROVISION_MINUTES
-from infra.catalog.pins import CLUSTER_AUTOSCALER
+from infra.catalog.pins import CLUSTER_AUTOSCALER, EKS_RELEASES
 from infra.eks.addons import CHART_NAMESPACE, chart_release
 from infra.eks.iam import PodRole
 from infra.eks.names import SYSTEM_NODES, EksNames
@@ -77,6 +77,7 @@ class Autoscaler(pulumi.ComponentResource):
         names: EksNames,
         opts: ResourceOptions,
         *,
+        kubernetes: str,
         mirror: str | None,
         role: PodRole,
         nodes: pulumi.Resource,
@@ -99,5 +100,6 @@ class Autoscaler(pulumi.ComponentResource):
         # A pod gets its credentials when it is created, so the association must exist first. The release waits until
         # its pod runs, which needs a node.
         own = ResourceOptions(parent=self, depends_on=[*role.grants, nodes])
-        chart_release(CLUSTER_AUTOSCALER, values, own, mirror=mirror)
+        chart = CLUSTER_AUTOSCALER._replace(tag=EKS_RELEASES[kubernetes]["autoscaler"])
+        chart_release(chart, values, own, mirror=mirror)
         self.register_outputs({"version": CLUSTER_AUTOSCALER.version})

@@ -12,7 +12,6 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 
 from infra.catalog.aws import LOG_DAYS
-from infra.catalog.pins import EKS
 from infra.eks.iam import CLUSTER_POLICIES, Role
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterVpc
@@ -66,7 +65,7 @@ class EksCluster(pulumi.ComponentResource):
             name,
             name=names.stack,
             role_arn=role.arn,
-            version=EKS,
+            version=settings.cluster.version,
             deletion_protection=settings.protect,
             vpc_config=eks.ClusterVpcConfigArgs(
                 subnet_ids=network.private,

@@ -19,7 +19,7 @@ import yaml
 from pulumi import ResourceOptions
 from pulumi_aws import ec2
 
-from infra.catalog.aws import ROOT_DEVICE, ROOT_GB, ROOT_THROUGHPUT
+from infra.catalog.aws import ROOT_DEVICE, ROOT_GIB, ROOT_THROUGHPUT
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.pins import NODEADM_API
 from infra.eks.interfaces import interfaces
@@ -49,7 +49,7 @@ LUSTRE_OVER_EFA = (Path(__file__).parent / "lustre_over_efa.sh").read_text(encod
 
 def system_template(name: str, names: EksNames, opts: ResourceOptions) -> ec2.LaunchTemplate:
     """Register the launch template of the CPU nodes, whose single interface EKS configures."""
-    return _template(name, SYSTEM_GROUP, names, opts)
+    return _template(name, SYSTEM_GROUP, names, opts, root_gib=ROOT_GIB)
 
 
 def gpu_template(
@@ -63,12 +63,15 @@ def gpu_template(
 ) -> ec2.LaunchTemplate:
     """Register the launch template of the GPU nodes; every interface has all `security_groups`."""
     machine, capacity = settings.machine, EKS_CAPACITIES[settings.nodes.capacity]
-    target = {"capacity_reservation_target": {"capacity_reservation_id": settings.nodes.reservation}}
+    reservation = str(settings.nodes.reservation)
+    kind = "resource_group_arn" if reservation.startswith("arn:") else "id"
+    target = {"capacity_reservation_target": {f"capacity_reservation_{kind}": reservation}}
     return _template(
         name,
         GPU_GROUP,
         names,
         opts,
+        root_gib=settings.nodes.boot_disk_gib,
         # A Capacity Block is for one type, which the launch template must name and the node group must not.
         instance_type=machine.name if capacity.market_type else None,
         user_data=user_data(node_config(), LUSTRE_OVER_EFA if settings.storage.efa else None),
@@ -97,7 +100,9 @@ def _in_group(group: pulumi.Input[str] | None) -> ec2.LaunchTemplatePlacementArg
     return {"group_id": group} if by_id else {"group_name": group}
 
 
-def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **inputs: Any) -> ec2.LaunchTemplate:
+def _template(
+    name: str, group: str, names: EksNames, opts: ResourceOptions, *, root_gib: int, **inputs: Any
+) -> ec2.LaunchTemplate:
     return ec2.LaunchTemplate(
         name,
         name=names.named(group),
@@ -108,7 +113,7 @@ def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **i
             {
                 "device_name": ROOT_DEVICE,
                 "ebs": {
-                    "volume_size": ROOT_GB,
+                    "volume_size": root_gib,
                     "volume_type": "gp3",
                     "throughput": ROOT_THROUGHPUT,
                     "encrypted": "true",

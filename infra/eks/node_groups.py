@@ -21,10 +21,10 @@ import pulumi
 from pulumi import ResourceHook, ResourceHookArgs, ResourceHookBinding, ResourceOptions
 from pulumi_aws import autoscaling, ec2, eks
 
-from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODES
+from infra.catalog.aws import ACCELERATOR_LABEL
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EksMachine
-from infra.catalog.pins import EKS, EKS_NODE_IMAGE
+from infra.catalog.pins import EKS_RELEASES
 from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
@@ -74,6 +74,7 @@ class SystemNodes(pulumi.ComponentResource):
         depends_on: Sequence[pulumi.Resource],
     ) -> None:
         super().__init__("rdma-ray:eks:SystemNodes", name, {}, opts)
+        choices = settings.cluster
         self.group = eks.NodeGroup(
             name,
             node_group_name=SYSTEM_GROUP,
@@ -83,12 +84,12 @@ class SystemNodes(pulumi.ComponentResource):
             ami_type="AL2023_x86_64_STANDARD",
             # EKS takes a release for the version that the group has, unless the request names another one. An update of
             # the release alone would fail after the control plane's upgrade (eksctl-io/eksctl#7976, 2025-01-08).
-            version=EKS,
-            release_version=EKS_NODE_IMAGE,
+            version=choices.version,
+            release_version=EKS_RELEASES[choices.version]["node image"],
             capacity_type="ON_DEMAND",
-            instance_types=[SYSTEM_MACHINE],
+            instance_types=[choices.system_machine],
             launch_template=_newest(system_template(name, names, _fixed_name(self))),
-            scaling_config={"desired_size": 1, "min_size": 1, "max_size": SYSTEM_MAX_NODES},
+            scaling_config={"desired_size": 1, "min_size": 1, "max_size": choices.system_nodes},
             update_config={"max_unavailable": 1},
             # The head's PodDisruptionBudget allows no eviction, so an update would end in PodEvictionFailure: after 15
             # minutes EKS ends the head's pod anyway (EKS API, UpdateNodegroupVersion, force; AWS re:Post, "Update EKS
@@ -139,8 +140,8 @@ class GpuNodes(pulumi.ComponentResource):
             node_role_arn=role.arn,
             subnet_ids=[subnet],
             ami_type="AL2023_x86_64_NVIDIA",
-            version=EKS,
-            release_version=EKS_NODE_IMAGE,
+            version=settings.cluster.version,
+            release_version=EKS_RELEASES[settings.cluster.version]["node image"],
             capacity_type=capacity.capacity_type,
             # For a Capacity Block, the launch template sets the type instead.
             instance_types=None if capacity.market_type else [machine.name],
@@ -239,9 +240,10 @@ def keep_size_within_limits(args: ResourceHookArgs) -> None:
     running = _desired(args.old_outputs or {})
     if not least <= running <= most:
         raise RunningNodesError(
-            f"Node group {args.name} has {running} nodes, and the stack file limits it to {least} to {most} (nodes.min,"
-            " nodes.max); up does not change the number of nodes. Let the autoscaler remove idle nodes, or scale the"
-            " group with aws eks update-nodegroup-config, and run up again (docs/eks.md)"
+            f"Node group {args.name} has {running} nodes, and the stack file limits it to {least} to {most} "
+            f"({'nodes.min, nodes.max' if args.name == GPU_GROUP else 'cluster.systemNodes'}); up does not change the "
+            "number of nodes. Let the autoscaler remove idle nodes, or scale the group with aws eks "
+            "update-nodegroup-config, and run up again (docs/eks.md)"
         )
 
 

@@ -6,7 +6,7 @@ No pod is privileged, shares the host's network or mounts /dev/infiniband from t
 
 from __future__ import annotations
 
-from infra.catalog.aws import HOST_LABEL, SYSTEM_MAX_NODES, TOPOLOGY
+from infra.catalog.aws import HOST_LABEL, TOPOLOGY
 from infra.catalog.fabrics import Variable
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
@@ -63,12 +63,12 @@ def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:
     """Return the arguments of the queue: one flavor for the GPU nodes. `pod` is the worker's.
 
     Workers already select the flavor's labels, which Kueue writes into the pods' template, so the template does not
-    change. The quota of heads is one per CPU node: a head and the other pods there fill a node.
+    change. The quota of heads is what the CPU nodes have room for.
     """
     claim, by_topology = settings.fabric_row.claim, chosen_by_topology(settings)
     return QueueArgs(
         system_labels=SYSTEM_NODES,
-        heads=SYSTEM_MAX_NODES,
+        heads=settings.heads,
         head=head_resources(settings.ray),
         flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=by_topology),),
         nodes=settings.nodes.max,

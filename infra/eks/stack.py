@@ -87,7 +87,10 @@ class EksStack(pulumi.ComponentResource):
         if settings.budget.email is not None:
             monthly_budget(settings.budget, names, own, role=role)
         cni = Role("cni", names, own, service=POD_IDENTITY, policies=CNI_POLICIES)
-        before = Addons("before-nodes", BEFORE_NODES, names, own, cluster=name, roles={"vpc-cni": cni}).addons
+        version = settings.cluster.version
+        before = Addons(
+            "before-nodes", BEFORE_NODES, names, own, cluster=name, kubernetes=version, roles={"vpc-cni": cni}
+        ).addons
 
         needs = [*routes, *before.values(), network.associations["private-0"]]
         private = network.private[0]
@@ -115,7 +118,7 @@ class EksStack(pulumi.ComponentResource):
         ).group
         # The FSx driver has no role: it mounts a file system that the stack creates.
         after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if storage.bucket else [])]
-        addons = Addons("after-nodes", after, names, own, cluster=name, depends_on=[system]).addons
+        addons = Addons("after-nodes", after, names, own, cluster=name, kubernetes=version, depends_on=[system]).addons
 
         provider = kubernetes.Provider(
             "kubernetes",
@@ -128,7 +131,7 @@ class EksStack(pulumi.ComponentResource):
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` need not reach its API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
         scaler = autoscaler_role("autoscaler", names, own, cluster=name)
-        Autoscaler("cluster-autoscaler", names, inside, mirror=mirror, role=scaler, nodes=system)
+        Autoscaler("cluster-autoscaler", names, inside, kubernetes=version, mirror=mirror, role=scaler, nodes=system)
         plugins = DevicePlugins("device-plugins", settings, inside).releases
         volume: pulumi.Input[str] = ""
         if storage.bucket is not None:

@@ -17,13 +17,10 @@ from pulumi import ResourceOptions
 from pulumi_gcp import container
 
 from infra.catalog.gcp import (
-    CHANNEL,
     EXCLUSION_START,
     MAINTENANCE_HOUR,
     NODE_ROLES,
     NODE_SCOPES,
-    SYSTEM_MACHINE,
-    SYSTEM_MAX_NODES,
     SYSTEM_POOL,
 )
 from infra.gke.names import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
@@ -94,7 +91,7 @@ class GkeCluster(pulumi.ComponentResource):
     def _cluster(
         self, name: str, settings: GkeSettings, site: Site, network: ClusterNetwork, control_plane: IPv4Network
     ) -> container.Cluster:
-        minimum = minimum_version(settings, settings.machine)
+        minimum, channel = minimum_version(settings, settings.machine), settings.cluster.channel.upper()
         versions = gcp.container.get_engine_versions_output(location=site.region)
         return container.Cluster(
             name,
@@ -106,8 +103,10 @@ class GkeCluster(pulumi.ComponentResource):
             # Nodes have no owner label: a change would update the pools of existing stacks.
             resource_labels={**site.labels, OWNER: site.owner},
             # Version and upgrades
-            min_master_version=versions.apply(partial(_choose_version, location=site.region, minimum=minimum)),
-            release_channel={"channel": CHANNEL},
+            min_master_version=versions.apply(
+                partial(_choose_version, location=site.region, minimum=minimum, channel=channel)
+            ),
+            release_channel={"channel": channel},
             maintenance_policy={
                 "daily_maintenance_window": {"start_time": MAINTENANCE_HOUR},
                 # Automatic minor version and node upgrades would each end a training run; so would one of the system
@@ -202,6 +201,7 @@ class GkeCluster(pulumi.ComponentResource):
         )
 
     def _system_pool(self, name: str, settings: GkeSettings, site: Site) -> container.NodePool:
+        choices = settings.cluster
         return container.NodePool(
             f"{name}-{SYSTEM_POOL}",
             name=SYSTEM_POOL,
@@ -209,10 +209,14 @@ class GkeCluster(pulumi.ComponentResource):
             location=site.region,
             node_locations=[site.zone],
             initial_node_count=1,
-            autoscaling={"total_min_node_count": 1, "total_max_node_count": SYSTEM_MAX_NODES, "location_policy": "ANY"},
+            autoscaling={
+                "total_min_node_count": 1,
+                "total_max_node_count": choices.system_nodes,
+                "location_policy": "ANY",
+            },
             management={"auto_repair": True, "auto_upgrade": True},
             upgrade_settings={"strategy": "SURGE", "max_surge": 1, "max_unavailable": 0},
-            node_config={**self.node_config(site), "machine_type": SYSTEM_MACHINE},
+            node_config={**self.node_config(site), "machine_type": choices.system_machine},
             opts=ResourceOptions(
                 parent=self,
                 # Without its roles a node starts but cannot report; the roles must outlive the nodes.
@@ -239,11 +243,13 @@ class GkeCluster(pulumi.ComponentResource):
         }
 
 
-def _choose_version(versions: container.GetEngineVersionsResult, *, location: str, minimum: str) -> str | None:
+def _choose_version(
+    versions: container.GetEngineVersionsResult, *, location: str, minimum: str, channel: str
+) -> str | None:
     """Return the initial GKE version; fail the preview if none is new enough."""
     defaults, latest = versions.release_channel_default_version, versions.release_channel_latest_version
     try:
-        return control_plane_version(defaults[CHANNEL], latest[CHANNEL], minimum, location)
+        return control_plane_version(defaults[channel], latest[channel], minimum, location=location, channel=channel)
     except NoVersionError as problem:
         raise pulumi.RunError(str(problem)) from None
 

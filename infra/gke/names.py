@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pulumi
 
 from infra.catalog.capacity import GKE_CAPACITIES
-from infra.catalog.gcp import CHANNEL, version_key
+from infra.catalog.gcp import version_key
 from infra.catalog.machines import GkeMachine
 from infra.naming import OWNER, STACK, shorten
 from infra.settings import GkeSettings
@@ -62,16 +62,16 @@ class NoVersionError(ValueError):
 
 
 def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
-    """Return the oldest GKE version for this machine with the stack's kinds of capacity and fabric."""
+    """Return the oldest GKE version for this machine with the stack's kinds of capacity, fabric and own minimum."""
     features = {"nodes"}
     if set(settings.nodes.capacities) & {"flex-start", "flex-start-queued"}:
         features.add("flex-start")
     versions = [machine.min_versions[name] for name in features & machine.min_versions.keys()]
-    versions.append(settings.fabric_row.min_version)
-    return max(*versions, *(GKE_CAPACITIES[kind].min_version for kind in settings.nodes.capacities), key=version_key)
+    versions += [GKE_CAPACITIES[kind].min_version for kind in settings.nodes.capacities]
+    return max(*versions, settings.fabric_row.min_version, settings.cluster.min_version or "", key=version_key)
 
 
-def control_plane_version(default: str, latest: str, minimum: str, location: str) -> str | None:
+def control_plane_version(default: str, latest: str, minimum: str, *, location: str, channel: str) -> str | None:
     """Return None if the channel's default is new enough, so that GKE uses it, else the channel's latest version.
 
     The default is not recorded: a cluster recreated after a year would request a version that is no longer offered.
@@ -85,7 +85,7 @@ def control_plane_version(default: str, latest: str, minimum: str, location: str
         return None
     if version_key(latest) < version_key(minimum):
         raise NoVersionError(
-            f"location: {location} offers GKE up to {latest} in channel {CHANNEL}, and the machine needs {minimum} or "
-            "later; its nodes would never join. Choose another zone"
+            f"location: {location} offers GKE up to {latest} in channel {channel}, and the stack needs {minimum} or "
+            "later (nodes.machine, nodes.capacity, fabric, cluster.minVersion). Choose another zone or cluster.channel"
         )
     return latest

@@ -14,7 +14,7 @@ from pulumi import ResourceOptions
 from pulumi_gcp import compute, container
 
 from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, GkeCapacity
-from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL
+from infra.catalog.gcp import FALLBACK_POOL, GPU_POOL
 from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.cluster import GkeCluster, keep_pool
 from infra.gke.names import Site
@@ -142,11 +142,11 @@ class GpuPools(pulumi.ComponentResource):
                 {
                     "type": machine.accelerator,
                     "count": machine.gpus,
-                    "gpu_driver_installation_config": {"gpu_driver_version": "LATEST"},
+                    "gpu_driver_installation_config": {"gpu_driver_version": nodes.gpu_driver.upper()},
                 }
             ],
             "disk_type": machine.boot_disk,
-            "disk_size_gb": BOOT_DISK_GB,
+            "disk_size_gb": nodes.boot_disk_gib,
             "labels": _labels(self._settings),
             "taints": _taints(self._settings),
         }

@@ -14,7 +14,6 @@ from infra.catalog.gcp import (
     FALLBACK_POOL,
     GPU_POOL,
     POOL_LABEL,
-    SYSTEM_MAX_NODES,
     SYSTEM_POOL,
     TOPOLOGY,
 )
@@ -145,14 +144,14 @@ def notice_s(settings: GkeSettings) -> int:
 def queue_args(settings: GkeSettings, pod: GpuPod) -> QueueArgs:
     """Return the arguments of the queue; `pod` is the worker's.
 
-    The quota of heads is one per CPU node: a head and the other pods there fill a node.
+    The quota of heads is what the CPU nodes have room for.
     """
     nodes = settings.nodes
     claim = settings.fabric_row.claim
     queued = any(GKE_CAPACITIES[kind].queued for kind in nodes.capacities)
     return QueueArgs(
         system_labels=SYSTEM_NODES,
-        heads=SYSTEM_MAX_NODES,
+        heads=settings.heads,
         head=head_resources(settings.ray),
         flavors=_flavors(settings),
         nodes=nodes.max,

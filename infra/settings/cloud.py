@@ -11,11 +11,12 @@ from pydantic import Field
 
 from infra.addresses import BaseRangeError, EksAddresses, GkeAddresses
 from infra.catalog.fabrics import FABRICS, Fabric, fabrics_of
-from infra.catalog.machines import CATALOG, Machine
+from infra.catalog.machines import CATALOG, Machine, cpu_machine_vcpus
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE, RAY_IN
 from infra.settings.common import (
     CloudAccess,
     CloudBudget,
+    CloudKubernetes,
     CloudNetwork,
     CloudNodes,
     CloudRay,
@@ -23,7 +24,7 @@ from infra.settings.common import (
     CloudStorage,
 )
 from infra.settings.fields import KUBERAY, Flag, Section, Text
-from infra.settings.pods import LAYOUT, PodRules, not_a_mount_path
+from infra.settings.pods import LAYOUT, VCPUS_PER_HEAD, PodRules, not_a_mount_path
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 from infra.settings.service import ServiceRules
 
@@ -38,6 +39,11 @@ JOB_SIZE = (
 MACHINES = "the catalog of machines (infra/catalog/machines.py)"
 RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
 RAY_VERSIONS = "ray-project/kuberay: samples, rayVersion is the image's Ray, v1.7.0"
+SYSTEM_MACHINES = "Compute Engine docs, general-purpose machines; EC2 docs, instance types; unverified, 2026-11"
+SYSTEM_TYPES = {
+    "gke": "a standard or highmem type of 8 vCPUs or more, not of Arm, such as n2d-standard-8",
+    "eks": "a type of family m, r or t3 from 2xlarge on, not of Graviton, such as m7i.2xlarge",
+}
 WHOLE_NODE = "GKE docs gke-ai-hypercompute-custom, 2026-04-06: an RDMA pod takes every GPU and NIC of its node"
 
 BLACKWELL_GPUS = ("B200", "B300", "GB200")
@@ -83,6 +89,7 @@ class CloudSettings(PodRules, ServiceRules, Section):
     ray: CloudRay = Field(description="The Ray cluster.")
     service: CloudService = Field(description="What ray.mode service serves.")
     storage: CloudStorage = Field(description="Folder that every Ray node sees.")
+    cluster: CloudKubernetes = Field(description="Version of Kubernetes, and the CPU nodes.")
     access: CloudAccess = Field(description="Who reaches the cluster's control plane.")
     network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
     budget: CloudBudget = Field(description="Mail about the stack's cost of a month.")
@@ -103,6 +110,14 @@ class CloudSettings(PodRules, ServiceRules, Section):
         @property
         def addresses(self) -> EksAddresses | GkeAddresses:
             """Address plan of the stack. Raises `BaseRangeError`, but not for valid settings."""
+
+    @property
+    def heads(self) -> int:
+        """Ray heads that the CPU nodes have room for."""
+        vcpus = cpu_machine_vcpus(self.target, self.cluster.system_machine)
+        share = max(VCPUS_PER_HEAD, 2 * self.ray.head_cpus, self.ray.head_memory_gib // 2)
+        # One with less room for others than that still fits (`PodRules.head_too_large`).
+        return self.cluster.system_nodes * max(vcpus // share, int(vcpus >= VCPUS_PER_HEAD))
 
     @rule("nodes.machine", source=MACHINES)
     def machine_unsupported(self) -> Findings:
@@ -150,6 +165,15 @@ class CloudSettings(PodRules, ServiceRules, Section):
     def mount_path_hides_system(self) -> Findings:
         return not_a_mount_path(self.storage.mount_path)
 
+    @rule("cluster.systemMachine", source=SYSTEM_MACHINES)
+    def system_machine_unfit(self) -> Findings:
+        if not self.heads:
+            yield Finding(
+                f"{self.cluster.system_machine} is not known as an x86 machine with {VCPUS_PER_HEAD} vCPUs and 30 GiB, "
+                "without which Ray's head and the operators may wait forever.",
+                f"choose {SYSTEM_TYPES[self.target]}",
+            )
+
     @rule("network.baseRange", source="RFC 1918 and RFC 6598")
     def base_range_public(self) -> Findings:
         base = IPv4Network(self.network.base_range)
@@ -157,7 +181,7 @@ class CloudSettings(PodRules, ServiceRules, Section):
             fix = f"choose a part of {', '.join(map(str, PRIVATE_RANGES))}"
             yield Finding(f"{base} is not private: Internet hosts with these addresses would be unreachable.", fix)
 
-    @rule("network.baseRange", "nodes.max", source=ADDRESSES)
+    @rule("network.baseRange", "nodes.max", "cluster.systemNodes", source=ADDRESSES)
     def base_range_wrong_size(self) -> Findings:
         try:
             _ = self.addresses

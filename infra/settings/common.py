@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from infra.addresses import CPU_NODES
 from infra.catalog.pins import RAY, RAY_IMAGE
 from infra.settings.fields import Assignments, Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text, Texts
 
@@ -32,7 +33,8 @@ class CloudNodes(Section):
         None,
         title="a reservation's name",
         description="Reservation to use, with capacity reservation or capacity-block only. gke: its name or "
-        "projects/P/reservations/R[/reservationBlocks/B]; eks: its id, cr-….",
+        "projects/P/reservations/R[/reservationBlocks/B]; eks: its id, cr-…, or for several reservations the ARN of "
+        "their resource group (nodes that none of them holds are then on demand).",
     )
     min: Number = Field(0, ge=0, le=1000, title="nodes", description="Fewest nodes; they stay up without work.")
     max: Number = Field(2, ge=1, le=1000, title="nodes", description="Most nodes: the bound of the cost per hour.")
@@ -42,6 +44,13 @@ class CloudNodes(Section):
         description="Hours for which workers may hold nodes without a break, whatever runs on them: then the cluster "
         "is suspended, or the job ends. Without it, nothing ends a job that hangs. (maxRunHours is the lifetime of one "
         "flex-start node, and the next node follows.)",
+    )
+    boot_disk_gib: Number = Field(
+        100,
+        ge=50,
+        le=16_384,
+        title="GiB",
+        description="Size of the boot disk. Images and the files of pods are on the machine's local disks instead.",
     )
 
     @property
@@ -198,6 +207,19 @@ class CloudStorage(Section):
     )
     mount_path: Text = Field(
         "/bucket", title="a path", description="Absolute path of the shared folder on head and workers."
+    )
+
+
+class CloudKubernetes(Section):
+    """Version of Kubernetes, and the CPU nodes."""
+
+    system_machine: Text = Field(
+        title="a machine type",
+        description="Machine type of the CPU nodes, which carry Ray's head and the operators: x86, with 8 vCPUs or "
+        "more. Each 8 vCPUs have room for one head.",
+    )
+    system_nodes: Number = Field(
+        CPU_NODES, ge=1, le=100, title="nodes", description="Most CPU nodes. The first one always stays up."
     )
 
 

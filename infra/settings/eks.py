@@ -13,9 +13,9 @@ from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone,
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
 from infra.catalog.machines import EKS_CATALOG, EksMachine
-from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
+from infra.catalog.pins import AWS_RAY_TRAIN, EKS, EKS_RELEASES, RAY, RAY_IN
 from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone, supported
-from infra.settings.common import CloudAccess, CloudNetwork, CloudNodes, CloudRay, CloudStorage
+from infra.settings.common import CloudAccess, CloudKubernetes, CloudNetwork, CloudNodes, CloudRay, CloudStorage
 from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, RayRelease, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, Problem, rule
 
@@ -23,13 +23,14 @@ ACCESS_ENTRIES = "EKS docs access-entries; IAM docs, ARNs; unverified, 2026-11"
 BUCKETS = "Amazon S3 docs, general purpose bucket naming rules; checked 2026-11"
 DRANET = "aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03; inferred from the Cluster Autoscaler"
 EC2_NAMES = "EC2 API reference: launch template name at most 128, of a-z, A-Z, 0-9, ( ) . / and _; unverified, 2026-11"
-EC2_RESERVATIONS = "EC2 docs, Capacity Reservations; the form of ids is unverified, 2026-11"
+EC2_RESERVATIONS = "EC2 docs, create-cr-group, read 2026-11-27; the forms of ids and ARNs are unverified"
 EFA = "EC2 docs, Elastic Fabric Adapter: EFA traffic does not leave its availability zone, read 2026-08"
 EKS_NAMES = "EKS API reference: cluster name at most 100; unverified, 2026-11"
 INTERFACES = "EC2 docs efa-acc-inst-types, read 2026-08; ai-on-eks: efa-networkinterfaces-generator"
 EC2_GROUPS = "EC2 API reference, CreatePlacementGroup: up to 255 ASCII characters, read 2026-11-26"
 LOCAL_ZONES = "EKS docs local-zones, read 2026-11-26; awslabs/awsome-distributed-ai #1227"
 PLACEMENT = "aws/aws-parallelcluster #6311, 2024-06-25: no placement group with CAPACITY_BLOCK"
+KERNEL = "EKS AMI v20260818: kernel 6.18 for 1.36, 6.12 for 1.35; FSx docs searched 2026-11-27"
 LUSTRE = "FSx for Lustre docs, deployment and storage class options; unverified, 2026-11"
 LUSTRE_CLIENTS = "FSx for Lustre docs, configure-efa-clients, read 2026-11"
 LUSTRE_EFA = "FSx for Lustre docs, EFA-enabled file systems; aws-fsx-csi-driver v1.9.0 example, read 2026-08"
@@ -117,6 +118,17 @@ class EksStorage(CloudStorage):
     )
 
 
+class EksKubernetes(CloudKubernetes):
+    """Version of Kubernetes, and the CPU nodes."""
+
+    version: Annotated[str, OneOf(tuple(EKS_RELEASES))] = Field(
+        EKS,
+        description="eks: version of Kubernetes, in quotes, with the node images, add-ons and autoscaler that are "
+        "pinned for it. A newer one replaces every node.",
+    )
+    system_machine: Text = "m6i.2xlarge"
+
+
 class EksAccess(CloudAccess):
     """Who reaches the cluster's control plane."""
 
@@ -165,6 +177,7 @@ class EksSettings(CloudSettings):
     fabric: Annotated[str, OneOf(fabrics_of("eks"))] = fabrics_of("eks")[0]
     ray: EksRay
     storage: EksStorage
+    cluster: EksKubernetes
     access: EksAccess
     network: EksNetwork
 
@@ -177,7 +190,7 @@ class EksSettings(CloudSettings):
     def addresses(self) -> EksAddresses:
         """Address plan of the stack."""
         base, public = IPv4Network(self.network.base_range), self.access.egress == "nat"
-        return eks_addresses(base, self.nodes.max, public=public)
+        return eks_addresses(base, self.nodes.max, self.cluster.system_nodes, public=public)
 
     @rule("location", source=EFA)
     def location_not_a_zone(self) -> Findings:
@@ -215,9 +228,24 @@ class EksSettings(CloudSettings):
     @rule("nodes.reservation", source=EC2_RESERVATIONS)
     def reservation_malformed(self) -> Findings:
         name = self.nodes.reservation
-        if name is not None and not re.fullmatch(r"cr-[0-9a-f]{8,17}", name):
-            fix = "write an id such as cr-0123456789abcdef0"
-            yield Finding(f"AWS cannot find {name}, which is not the id of a reservation.", fix)
+        group = r"arn:aws:resource-groups:[a-z0-9-]+:\d{12}:group/[\w.-]{1,300}"
+        if name is not None and not re.fullmatch(rf"cr-[0-9a-f]{{8,17}}|{group}", name):
+            fix = "write an id such as cr-0123456789abcdef0, or the ARN of a resource group of reservations"
+            yield Finding(
+                f"AWS cannot find {name}, which is neither the id of a reservation nor the ARN of a group.", fix
+            )
+
+    @rule("nodes.reservation", "nodes.capacity", source=BLOCKS)
+    def group_of_blocks(self) -> Findings:
+        if self.nodes.capacity == "capacity-block" and (self.nodes.reservation or "").startswith("arn:"):
+            fix = "set nodes.reservation to the id of one block, cr-…, or nodes.capacity to reservation"
+            yield Finding("The nodes of a Capacity Block belong to one block, which is named by its id.", fix)
+
+    @rule("cluster.version", "storage.bucket", source=KERNEL, warning=True)
+    def lustre_on_new_kernel(self) -> Findings:
+        if self.cluster.version != EKS and self.storage.bucket is not None:
+            fix = f"set cluster.version to {EKS}, or try one node first"
+            yield Finding("Its nodes have kernel 6.18, on which no public source shows FSx for Lustre mounted.", fix)
 
     @rule("nodes.placementGroup", "nodes.capacity", source=PLACEMENT)
     def placement_group_of_block(self) -> Findings:

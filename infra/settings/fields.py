@@ -216,6 +216,7 @@ class Setting:
         if self.names:
             near = nearest(value, self.names) if isinstance(value, str) else None
             fix = f"did you mean {near}? The names are " if near else "write one of "
+            fix = "write, in quotes, one of " if isinstance(value, float) else fix
             return "This value is not one of the names that this setting accepts.", fix + ", ".join(self.names)
         if kind == "boolean":
             return "This setting is a boolean: its values are true and false.", "write true or false, without quotes"

@@ -22,8 +22,8 @@ from infra.settings.cloud import (
     not_available,
     supported,
 )
-from infra.settings.common import CloudAccess, CloudBudget, CloudNetwork, CloudNodes
-from infra.settings.fields import Cidr, Derived, Flag, FromText, OneOf
+from infra.settings.common import CloudAccess, CloudBudget, CloudKubernetes, CloudNetwork, CloudNodes
+from infra.settings.fields import Cidr, Derived, Flag, FromText, OneOf, Text
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 BUCKETS = "Cloud Storage docs naming-buckets, read 2026-11"
@@ -37,6 +37,7 @@ CLAIMS_OF_REQUESTS = (
 )
 GCE_NAMES = "Compute Engine docs, resource naming: at most 63 characters; unverified, 2026-11"
 GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 characters; checked 2026-11"
+GKE_VERSIONS = "GKE docs, versioning: MAJOR.MINOR.PATCH-gke.N; unverified, 2026-11"
 KUEUE = "kubernetes-sigs/kueue 0.20.1: release notes, #16543; 0.19.2: pkg/workloadslicing, ff69552e, 2026-08-22"
 PRIVATE_ENDPOINT = "GoogleCloudPlatform/gke-network-policy-demo #37, 2021-05-23: network is not a reserved network"
 ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network belongs to one zone"
@@ -82,10 +83,34 @@ class GkeNodes(CloudNodes):
         "are where it is."
     )
 
+    gpu_driver: Literal["latest", "default"] = Field(
+        "latest",
+        description="gke: NVIDIA driver that GKE installs: the latest of the node image, or the default of the GKE "
+        "version, which changes less often. The CUDA of ray.image must support it.",
+    )
+
     @property
     def capacities(self) -> tuple[str, ...]:
         """Kinds of capacity in the order in which they are tried."""
         return (self.capacity,) if self.fallback is None else (self.capacity, self.fallback)
+
+
+class GkeKubernetes(CloudKubernetes):
+    """Version of Kubernetes, and the CPU nodes."""
+
+    # Flex-start pools may disable auto-repair on regular (cluster-toolkit: dws-flex-start, 10470803, 2026-06-25).
+    channel: Literal["rapid", "regular", "stable"] = Field(
+        "regular", description="gke: release channel, which upgrades the control plane."
+    )
+    min_version: Text | None = Field(
+        None,
+        title="a GKE version",
+        examples=["1.36.5-gke.1032000"],
+        description="gke: oldest version with which the cluster is created, in quotes, such as "
+        "1.36.5-gke.1032000. If the channel's default is older, GKE gets the channel's latest version. The channel "
+        "upgrades the cluster later.",
+    )
+    system_machine: Text = "e2-standard-8"
 
 
 class GkeAccess(CloudAccess):
@@ -126,6 +151,7 @@ class GkeSettings(CloudSettings):
     compute_class: Flag = Field(
         False, description="gke: provision nodes through a ComputeClass, which can try a second kind of capacity."
     )
+    cluster: GkeKubernetes
     access: GkeAccess
     network: GkeNetwork
     budget: GkeBudget
@@ -141,7 +167,8 @@ class GkeSettings(CloudSettings):
         nics = 0 if self.fabric_row.managed else self.machine.nics
         # A ComputeClass divides one maximum among its pools; each of Kueue's two flavors has a separate quota.
         pools = 2 if self.nodes.fallback is not None and not self.compute_class else 1
-        return gke_addresses(IPv4Network(self.network.base_range), pools * self.nodes.max, nics)
+        base = IPv4Network(self.network.base_range)
+        return gke_addresses(base, pools * self.nodes.max, nics, self.cluster.system_nodes)
 
     @rule("budget.billingAccount", "budget.email", source=CONTRACT)
     def budget_without_account(self) -> Findings:
@@ -152,6 +179,13 @@ class GkeSettings(CloudSettings):
     @rule("location", source=ROCE)
     def location_not_a_zone(self) -> Findings:
         return not_a_zone(self.location, r"[a-z]+-[a-z]+\d+-[a-z]", r"[a-z]+-[a-z]+\d+", "-b", "us-central1-b")
+
+    @rule("cluster.minVersion", source=GKE_VERSIONS)
+    def version_malformed(self) -> Findings:
+        version = self.cluster.min_version
+        if version is not None and not re.fullmatch(r"1\.\d+(\.\d+(-gke\.\d+)?)?", version):
+            fix = 'write it in quotes, such as "1.36.5-gke.1032000", or only its first two or three numbers'
+            yield Finding(f"{version} is not a version of GKE, so no cluster could be created with it.", fix)
 
     @rule("access.dnsEndpoint", "access.publicEndpoint", "access.authorizedNetworks", source=CONTROL_PLANE)
     def control_plane_out_of_reach(self) -> Findings:

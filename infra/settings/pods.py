@@ -7,17 +7,20 @@ import re
 from typing import TYPE_CHECKING
 
 from infra.catalog.fabrics import BOOTSTRAP, FABRICS
-from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudRay, CloudStorage
+from infra.catalog.machines import cpu_machine_vcpus
+from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudKubernetes, CloudRay, CloudStorage
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
 NAMES = "Kubernetes docs, concepts/overview/working-with-objects/names: DNS subdomain names, read 2026-11-27"
-HEAD_NODE = "the nodes for heads (infra/catalog): 8 CPUs and 32 GiB, of which the system and other pods need some"
+HEAD_NODE = "rdma-ray, our choice: room for Ray's autoscaler, the operators, and the node's own pods, 2026-11-27"
 SECRETS = "Kubernetes docs, concepts/configuration/secret, good practices, read 2026-11-27"
 
 SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
-LARGEST_HEAD = {"cpus": 5, "gib": 22}
-"""Largest head that fits on a node beside Ray's autoscaler, the operators and the node's own pods (our choice)."""
+VCPUS_PER_HEAD = 8
+"""vCPUs of a CPU node that Ray's head (4 CPUs, 16 GiB), its autoscaler and the cluster's pods take (our choice)."""
+SPARE_CPUS, SPARE_GIB, GIB_PER_VCPU = 3, 10, 4
+"""What a head leaves of its node, and memory of a node's type for each vCPU, at least."""
 RESERVED = re.compile(
     r"RAY_(AUTH_.*|ADDRESS|DEDUP_LOGS|local_fs_capacity_threshold|AUTOSCALER_.*|TRAIN_WORKER_GROUP_START_TIMEOUT_S|gcs_rpc_server_reconnect_.*"
     r"|GRACEFUL_SHUTDOWN_.*|SERVE_.*)|RDMA_RAY_.*|KUBERAY_.*|POD_IP|JOB_UID|LD_LIBRARY_PATH|NVIDIA_VISIBLE_DEVICES"
@@ -32,6 +35,8 @@ class PodRules:
     """Part of a cloud's settings. No model, so that its fields keep their order."""
 
     if TYPE_CHECKING:
+        target: str
+        cluster: CloudKubernetes
         ray: CloudRay
         storage: CloudStorage
 
@@ -87,19 +92,24 @@ class PodRules:
             if plain.count(folder) > 1:
                 yield Finding(f"Kubernetes rejects a pod with two volumes at {folder}.", "choose different folders")
 
-    @rule("ray.headCpus", "ray.headMemoryGib", "ray.mode", source=HEAD_NODE)
-    def head_size_wrong(self) -> Findings:
-        ray, (cpus, gib) = self.ray, LARGEST_HEAD.values()
-        if ray.mode == "indexed-job" and (ray.head_cpus, ray.head_memory_gib) != (HEAD_CPUS, HEAD_MEMORY_GIB):
+    @rule("ray.headCpus", "ray.headMemoryGib", "cluster.systemMachine", source=HEAD_NODE)
+    def head_too_large(self) -> Findings:
+        ray, vcpus = self.ray, cpu_machine_vcpus(self.target, self.cluster.system_machine)
+        cpus, gib = vcpus - SPARE_CPUS, GIB_PER_VCPU * vcpus - SPARE_GIB
+        if vcpus >= VCPUS_PER_HEAD and (ray.head_cpus > cpus or ray.head_memory_gib > gib):
+            fix = (
+                f"lower ray.headCpus to {cpus} and ray.headMemoryGib to {gib}, or choose a larger cluster.systemMachine"
+            )
+            yield Finding(
+                f"A head of {ray.head_cpus} CPUs and {ray.head_memory_gib} GiB does not fit on its node.", fix
+            )
+
+    @rule("ray.headCpus", "ray.headMemoryGib", "ray.mode", source=CONTRACT)
+    def head_size_unused(self) -> Findings:
+        size = (self.ray.head_cpus, self.ray.head_memory_gib)
+        if self.ray.mode == "indexed-job" and size != (HEAD_CPUS, HEAD_MEMORY_GIB):
             fix = "remove ray.headCpus and ray.headMemoryGib, or choose another ray.mode"
-            yield Finding(
-                "The head of an Indexed Job is one of its GPU pods, so nothing would read this.", fix, CONTRACT
-            )
-        elif ray.head_cpus > cpus or ray.head_memory_gib > gib:
-            fix = f"lower ray.headCpus to {cpus} and ray.headMemoryGib to {gib} or less; work belongs on the workers"
-            yield Finding(
-                f"No node without GPUs has room for a head of {ray.head_cpus} CPUs and {ray.head_memory_gib} GiB.", fix
-            )
+            yield Finding("The head of an Indexed Job is one of its GPU pods, so nothing would read this.", fix)
 
 
 def by_folder(entries: tuple[str, ...]) -> list[tuple[str, str]]:

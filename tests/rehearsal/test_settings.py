@@ -32,7 +32,6 @@ from tools.recovery import FOUND_BY_TAGS, PendingCreate, import_id
 
 GOLDEN = Path(__file__).parent / "golden"
 REGISTRY = "111122223333.dkr.ecr.us-east-2.amazonaws.com"
-BLOCK = "cr-0123456789abcdef0"
 ENTRYPOINT = "python /app/train.py"
 WITHOUT_STORAGE_EFA = {order.resources_wait_for_what_they_need, reach.security_groups_admit_their_peers}
 """Invariants that take every rule of EFA's security group for one between nodes."""
@@ -49,6 +48,9 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "budget.monthly": 9000,
             "budget.email": "ops@example.com",
             "budget.billingAccount": "012345-6789AB-CDEF01",
+            "cluster.channel": "rapid",
+            "cluster.systemMachine": "n2d-standard-16",
+            "cluster.systemNodes": 5,
         },
     ),
     "claims": (
@@ -61,6 +63,9 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "fabric": "dranet",
             "access.authorizedNetworks": ["10.1.0.0/16"],
             "access.dnsEndpoint": False,
+            "nodes.gpuDriver": "default",
+            "nodes.bootDiskGib": 200,
+            "cluster.minVersion": "1.35.3",
         },
     ),
     "reservation-first": (
@@ -105,6 +110,9 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "ray.policies": ["arn:aws:iam::111122223333:policy/checkpoints"],
             "ray.headCpus": 5,
             "ray.headMemoryGib": 22,
+            "cluster.version": "1.36",
+            "cluster.systemMachine": "m7i.4xlarge",
+            "cluster.systemNodes": 2,
             "hardening": True,
         },
     ),
@@ -114,7 +122,8 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "location": "use2-az1",
             "nodes.machine": "p5e.48xlarge",
             "nodes.capacity": "reservation",
-            "nodes.reservation": BLOCK,
+            "nodes.reservation": "arn:aws:resource-groups:us-east-2:111122223333:group/ours",
+            "nodes.bootDiskGib": 500,
             "network.interfaces": "bandwidth-optimised",
             "queue": "kueue",
             "ray.image": f"{REGISTRY}/ray-efa:{RAY}",

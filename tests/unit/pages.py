@@ -13,23 +13,24 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from infra.catalog.pins import RAY
+from infra.catalog.pins import EKS_NEXT, RAY
 from infra.settings import CloudSettings, parse, warnings
 from infra.settings.fields import Setting
 from infra.settings.load import MODELS, SECTIONS, SETTINGS
 from infra.settings.problems import Problem, shown
 from infra.settings.schema import defaults, description
 from tests.unit.settings.cases import CASES
-from tests.unit.stacks import GKE, changed, problems_of
+from tests.unit.stacks import EKS, GKE, changed, problems_of
 from workloads.doctor.diagnosis import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 _SERVICE = {"ray.mode": "service", "service.application": "app:app", "service.deployment": "Model"}
 WARNED: tuple[dict[str, Any], ...] = (
-    {"ray.image": f"rayproject/ray:{RAY}"},
-    {**_SERVICE, "service.gpusPerReplica": 8, "service.maxReplicas": 2},
+    changed(GKE, {"ray.image": f"rayproject/ray:{RAY}"}),
+    changed(GKE, {**_SERVICE, "service.gpusPerReplica": 8, "service.maxReplicas": 2}),
+    changed(EKS, {"cluster.version": EKS_NEXT, "storage.bucket": "my-training-data"}),
 )
-"""Changes of a valid stack file that are accepted with a warning, one for each rule that warns."""
+"""Stack files that are accepted with a warning, one for each rule that warns."""
 
 SETTINGS_HEAD = """\
 # Settings
@@ -162,7 +163,7 @@ def _examples(path: str, target: str, setting: Setting) -> Iterator[Any]:
 def messages_page() -> str:
     """Return docs/messages.md."""
     refused = (_message(problem) for case in CASES for problem in problems_of(changed(case.stack, case.bad)))
-    warned = (_message(problem) for change in WARNED for problem in warnings(parse(changed(GKE, change))))
+    warned = (_message(problem) for stack in WARNED for problem in warnings(parse(stack)))
     found = ((f"`{check.name}`", check.finds, check.cure) for check in CHECKS)
     return "".join([MESSAGES_HEAD, REFUSALS, *_rows(refused), WARNINGS, *_rows(warned), DOCTOR, *_rows(found)])
 

@@ -15,7 +15,7 @@ from infra.fabric import GpuPod, whole_node, with_fabric
 PLAIN = GpuPod(
     annotations={}, node_selector={}, tolerations=(), resources=whole_node(8, 64, 8), volumes=(), volume_mounts=()
 )
-CHART = Chart("example-plugin", "1.0.0", "https://example.com/charts", "example.com/plugin")
+CHART = Chart("example-plugin", "9.8.7", "https://example.com/charts", "example.com/plugin")
 
 
 def test_a_made_up_row_is_all_that_a_fabric_needs() -> None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from moto import mock_aws
 
-from infra.catalog.machines import EKS_CATALOG, EksMachine
+from infra.catalog.machines import EKS_CATALOG, EksMachine, cpu_machine_vcpus
 from infra.eks.interfaces import Interface, Kind, interfaces
 from infra.eks.launch_template import LUSTRE_OVER_EFA, MEMLOCK_BYTES, node_config, user_data
 
@@ -56,15 +56,29 @@ def test_bandwidth_optimized_adds_seven_interfaces(name: str) -> None:
     assert sum(one.kind == "interface" for one in wide) == 8
 
 
-def test_interfaces_fit_instance_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By moto's copy of EC2's DescribeInstanceTypes, which is independent of the catalog."""
+@pytest.fixture
+def instance_types(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """moto's copy of EC2's DescribeInstanceTypes, which is independent of the catalog."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     with mock_aws():
-        ec2 = boto3.client("ec2", region_name="us-east-1")
-        types = ec2.describe_instance_types(InstanceTypes=[*EKS_CATALOG])["InstanceTypes"]
-    networks = {one["InstanceType"]: one["NetworkInfo"] for one in types}
+        pages = boto3.client("ec2", region_name="us-east-1").get_paginator("describe_instance_types").paginate()
+        return {one["InstanceType"]: one for page in pages for one in page["InstanceTypes"]}
+
+
+def test_cpu_nodes_are_x86_of_nitro_without_gpus_and_with_memory(instance_types: dict[str, dict[str, Any]]) -> None:
+    accepted = {name: one for name, one in instance_types.items() if cpu_machine_vcpus("eks", name)}
+    assert {"m5.2xlarge", "m6i.2xlarge", "m7i-flex.2xlarge", "r6a.4xlarge", "t3a.2xlarge"} <= set(accepted)
+    for name, one in accepted.items():
+        vcpus, processor = cpu_machine_vcpus("eks", name), one["ProcessorInfo"]["SupportedArchitectures"]
+        facts = one["VCpuInfo"]["DefaultVCpus"], processor, one["Hypervisor"], "GpuInfo" in one
+        assert facts == (vcpus, ["x86_64"], "nitro", False), name
+        assert one["MemoryInfo"]["SizeInMiB"] >= 4096 * vcpus, name
+
+
+def test_interfaces_fit_instance_type(instance_types: dict[str, dict[str, Any]]) -> None:
+    networks = {name: instance_types[name]["NetworkInfo"] for name in EKS_CATALOG}
     for name, wide in (*((name, False) for name in EKS_CATALOG), ("p5.48xlarge", True), ("p5e.48xlarge", True)):
         layout, network = interfaces(EKS_CATALOG[name], bandwidth_optimized=wide), networks[name]
         room = {card["NetworkCardIndex"]: card["MaximumNetworkInterfaces"] for card in network["NetworkCards"]}

@@ -83,24 +83,23 @@ def test_versions_are_ordered_by_number() -> None:
             "1.34",
         ),
         ({"fabric": "managed-dranet"}, "1.34.1-gke.1829001"),
+        ({"cluster.minVersion": "1.37"}, "1.37"),
     ],
 )
-def test_minimum_depends_on_machine_capacity_and_fabric(changes: dict[str, object], minimum: str) -> None:
+def test_minimum_depends_on_machine_capacity_fabric_and_choice(changes: dict[str, object], minimum: str) -> None:
     settings = gke(changes)
     assert minimum_version(settings, GKE_CATALOG[settings.nodes.machine]) == minimum
 
 
 DEFAULT, LATEST = "1.33.9-gke.1000000", "1.35.0-gke.5"
+PLACE = {"location": "us-central1", "channel": "RAPID"}
 
 
-def test_default_of_the_channel_is_used_if_new_enough() -> None:
-    assert control_plane_version(DEFAULT, LATEST, "1.33", "us-central1") is None
-
-
-def test_latest_version_of_the_channel_is_used_otherwise() -> None:
-    assert control_plane_version(DEFAULT, LATEST, "1.34.1-gke.1829001", "us-central1") == LATEST
+def test_default_of_the_channel_is_used_if_new_enough_and_its_latest_version_otherwise() -> None:
+    assert control_plane_version(DEFAULT, LATEST, "1.33", **PLACE) is None
+    assert control_plane_version(DEFAULT, LATEST, "1.34.1-gke.1829001", **PLACE) == LATEST
 
 
 def test_missing_version_is_an_error_with_location_and_minimum() -> None:
-    with pytest.raises(NoVersionError, match=r"us-central1 offers GKE up to 1\.35\.0-gke\.5 in.*needs 1\.36"):
-        control_plane_version(DEFAULT, LATEST, "1.36", "us-central1")
+    with pytest.raises(NoVersionError, match=r"us-central1 offers GKE up to 1\.35\.0-gke\.5 in channel RAPID.*1\.37"):
+        control_plane_version(DEFAULT, LATEST, "1.37", **PLACE)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.pins import AWS_RAY_TRAIN, RAY
+from infra.catalog.pins import AWS_RAY_TRAIN, EKS_NEXT, RAY
 from infra.settings import CloudSettings, eks, from_stack_file, gke, parse, warnings
 from infra.settings.cloud import NameLimit
 from infra.settings.fields import PartialSettings
@@ -106,6 +106,12 @@ def test_upgrade_without_room_under_load_is_a_warning(nodes: int, warned: bool) 
     found = warnings(parse(changed(GKE, serves | wanted)))
     assert [warning.settings[0] for warning in found] == ["nodes.max"] * warned
     assert all("raise nodes.max to 3" in warning.fix for warning in found)
+
+
+def test_shared_folder_on_nodes_with_a_new_kernel_is_a_warning() -> None:
+    newer, bucket = {"cluster.version": EKS_NEXT}, {"storage.bucket": "my-training-data"}
+    found = [warnings(parse(changed(EKS, each))) for each in (newer, bucket, newer | bucket)]
+    assert [[one.settings for one in each] for each in found] == [[], [], [("cluster.version", "storage.bucket")]]
 
 
 @pytest.mark.parametrize(
