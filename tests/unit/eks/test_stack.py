@@ -102,21 +102,19 @@ def test_nodes_start_in_the_placement_group_of_the_stack_file(capacity: str, own
             assert template.inputs["placement"] == (wanted or {"groupId": group})
 
 
-def hook_args(before: dict[str, Any], now: dict[str, Any], **outputs: Any) -> ResourceHookArgs:
-    return ResourceHookArgs(
-        urn="urn:gpu", id="gpu", name="gpu", type="group", old_inputs=before, new_inputs=now, old_outputs=outputs
-    )
+def hook_args(before: dict[str, Any], now: dict[str, Any], name: str = "gpu", **outputs: Any) -> ResourceHookArgs:
+    inputs = {"old_inputs": before, "new_inputs": now, "old_outputs": outputs}
+    return ResourceHookArgs(urn=f"urn:{name}", id=name, name=name, type="group", **inputs)
 
 
-@pytest.mark.parametrize(
-    ("limits", "running", "refused"), [((0, 4), 2, False), ((0, 2), 2, False), ((0, 1), 2, True), ((3, 4), 2, True)]
-)
+@pytest.mark.parametrize(("group", "setting"), [("gpu", "nodes.min, nodes.max"), ("system", "cluster.systemNodes")])
+@pytest.mark.parametrize(("limits", "refused"), [((0, 4), False), ((0, 2), False), ((0, 1), True), ((3, 4), True)])
 def test_limits_that_exclude_the_running_nodes_are_refused(
-    limits: tuple[int, int], running: int, *, refused: bool
+    limits: tuple[int, int], group: str, setting: str, *, refused: bool
 ) -> None:
     scaling = {"minSize": limits[0], "maxSize": limits[1], "desiredSize": 0}
-    args = hook_args({}, {"scalingConfig": scaling}, scalingConfig={"desiredSize": running})
-    with pytest.raises(RunningNodesError, match=f"has {running} nodes") if refused else nullcontext():
+    args = hook_args({}, {"scalingConfig": scaling}, group, scalingConfig={"desiredSize": 2})
+    with pytest.raises(RunningNodesError, match=rf"has 2 nodes.*\({setting}\)") if refused else nullcontext():
         keep_size_within_limits(args)
 
 
