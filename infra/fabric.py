@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from infra.catalog.fabrics import BOOTSTRAP, Claim, Fabric, Variable
+from infra.catalog.names import GPU
 from infra.catalog.pins import DEVICE_API
 
 Json = Mapping[str, Any]
@@ -65,12 +66,12 @@ class GpuPod:
         )
 
 
-GPU_TOLERATION: Json = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+GPU_TOLERATION: Json = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 
 
 def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[str, Any]:
     """Return resources with requests equal to limits for a pod that takes a whole node; `memory_gib` is GiB."""
-    amounts = {"cpu": str(cpus), "memory": f"{memory_gib}Gi", "nvidia.com/gpu": str(gpus), **extended}
+    amounts = {"cpu": str(cpus), "memory": f"{memory_gib}Gi", GPU: str(gpus), **extended}
     return {"requests": dict(amounts), "limits": dict(amounts)}
 
 

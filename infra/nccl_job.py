@@ -14,15 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from infra.catalog.capacity import MAX_RUN_HOURS
-from infra.catalog.names import JOB_INDEX, LOCAL_QUEUE, NAMESPACE
+from infra.catalog.names import JOB_INDEX, JOB_NAME, LOCAL_QUEUE, NAMESPACE
 from infra.catalog.pins import EFA_NCCL_TESTS_IMAGE, GIB_DIAGNOSTIC_IMAGE
 from infra.fabric import GpuPod
 from infra.kubernetes.pods import SCRIPTS, node_wait_s
 from infra.plan import plan
 from infra.settings import LocalSettings, Settings
-
-JOB_NAME = "batch.kubernetes.io/job-name"
-"""Label of every pod of a Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.27)."""
 
 MAX_RUN_S = 3600 * MAX_RUN_HOURS
 """Longest run of queued nodes (GKE docs provisioningrequest, 2026-04-08)."""
@@ -55,6 +52,9 @@ PROGRAMS: Mapping[str, str] = {
     "sendrecv": "sendrecv_perf",
 }
 """Program of each operation (NVIDIA/nccl-tests: src/Makefile, a0b82b22)."""
+
+NODES, WAIT_S, RUN_S = 2, 1800, 3600
+"""Defaults: nodes, and the limits in seconds of the wait for each other and of the measurement."""
 
 _SIZE = re.compile(r"([1-9]\d*)([KMGT]?)")
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -231,12 +231,12 @@ def nccl_job(
     settings: Settings,
     sweep: Sweep,
     *,
-    nodes: int = 2,
+    nodes: int = NODES,
     name: str | None = None,
     queue: str | None = None,
     image: str | None = None,
-    wait_s: int = 1800,
-    run_s: int = 3600,
+    wait_s: int = WAIT_S,
+    run_s: int = RUN_S,
 ) -> NcclJob:
     """Return the Job for a stack.
 

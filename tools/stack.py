@@ -34,6 +34,7 @@ from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, 
 from workloads.nccl.report import largest
 from workloads.nccl.result import BenchResult
 from workloads.nccl.units import format_size
+from workloads.options import DEFAULT_STACK
 from workloads.results.files import write_file
 from workloads.terminal.console import Terminal, table_of
 
@@ -334,7 +335,7 @@ def main() -> int:
     """Run the command line. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="tools/stack.py", description=__doc__)
     parser.add_argument("command", choices=["up", "preview", "down"])
-    parser.add_argument("--stack", default="local")
+    parser.add_argument("--stack", default=DEFAULT_STACK)
     parser.add_argument("--set", default="", metavar="KEY=VALUE …", help="settings to change first: nodes.count=3")
     arguments = parser.parse_args()
 

@@ -63,6 +63,14 @@ def _help_texts(module: str) -> dict[str, str]:
     return found
 
 
+def by_gpus(with_gpus: object, without: object) -> str:
+    """Return the part of an option's help with its defaults on a stack with GPUs and on one without."""
+    return f"[default: {with_gpus}]" if with_gpus == without else f"[default: {with_gpus}; {without} without GPUs]"
+
+
+WAIT_S = 1800
+"""Default of each `--wait` for nodes: a cloud needs minutes to start machines (this project's choice)."""
+DEFAULT_STACK = "local"
 T = TypeVar("T")
 Flat = Annotated[T, option(name="*")]
 """Model whose fields are options of the command, without a prefix."""
@@ -77,7 +85,9 @@ def stack_names(_context: object) -> list[str]:
 
 Stack = Annotated[
     str | None,
-    option("-s", completer=stack_names, help="Stack, as in `make up STACK=…`. [default: $STACK, else local]"),
+    option(
+        "-s", completer=stack_names, help=f"Stack, as in `make up STACK=…`. [default: $STACK, else {DEFAULT_STACK}]"
+    ),
 ]
 JsonFile = Annotated[
     str | None,

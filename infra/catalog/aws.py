@@ -88,6 +88,13 @@ PROVISION_MINUTES = 30
 """Minutes until the autoscaler gives up on a node that does not join. A GPU node with its health checks takes longer
 than the default of 15 (this project's choice, 2026-11)."""
 
+EVICTION_MINUTES = 15
+"""Minutes that EKS drains a node before it terminates the instance (EKS docs; unverified, 2026-11)."""
+RECLAIM_MINUTES = 30
+"""Minutes before a block's end at which EC2 begins to terminate instances (EC2 docs, capacity-blocks-monitor, read
+2026-11)."""
+BLOCK_DRAIN_MINUTES = RECLAIM_MINUTES + EVICTION_MINUTES
+
 # Network
 
 ANYWHERE = "0.0.0.0/0"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from infra.catalog.names import EFA
 from infra.catalog.pins import AWS_DRANET, DRANET, EFA_PLUGIN, GIB, Chart
 
 GIB_MANIFESTS = "GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11"
@@ -274,7 +275,7 @@ _EFA_PLUGIN = Fabric(
     words="device plugin",
     targets=("eks",),
     transport=_EFA,
-    resource=Resource("vpc.amazonaws.com/efa"),
+    resource=Resource(EFA),
     chart=EFA_PLUGIN,
     # aws-ofi-nccl 1.7 and libfabric 1.18 or later choose provider, protocol and tuner themselves.
     environment=(

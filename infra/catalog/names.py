@@ -10,6 +10,17 @@ NAMESPACE = "ray"
 LOCAL_QUEUE = "gpu"
 """LocalQueue in Ray's namespace; the stack output `queue`."""
 
+GPU = "nvidia.com/gpu"
+"""Resource and taint of GPUs (NVIDIA/k8s-device-plugin, README; GKE docs, GPUs; read 2026-11)."""
+EFA = "vpc.amazonaws.com/efa"
+"""Resource of the EFA device plugin (aws/eks-charts: aws-efa-k8s-device-plugin; read 2026-11)."""
+NODE_TYPE, RAY_CLUSTER = "ray.io/node-type", "ray.io/cluster"
+"""Labels of KubeRay's pods: `head` or `worker`, and the RayCluster (ray-operator/controllers/ray/utils, v1.6.2)."""
+JOB_LABEL = "rdma-ray/job"
+"""Label of every pod of a RayJob, an Indexed Job or a RayService. Pods of RayJob and RayService need it: their clusters
+have random names."""
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""Label of every pod of a Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.27)."""
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label with the index of a pod of an Indexed Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.28)."""
 

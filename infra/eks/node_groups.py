@@ -21,9 +21,10 @@ import pulumi
 from pulumi import ResourceHook, ResourceHookArgs, ResourceHookBinding, ResourceOptions
 from pulumi_aws import autoscaling, ec2, eks
 
-from infra.catalog.aws import ACCELERATOR_LABEL
+from infra.catalog.aws import ACCELERATOR_LABEL, BLOCK_DRAIN_MINUTES
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EksMachine
+from infra.catalog.names import GPU
 from infra.catalog.pins import EKS_RELEASES
 from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
@@ -33,8 +34,8 @@ from infra.settings import EksSettings
 
 GPU_LABELS = {
     # The NVIDIA device plugin selects nodes with this label, or those that node feature discovery labels.
-    "nvidia.com/gpu.present": "true",
-    "vpc.amazonaws.com/efa.present": "true",
+    f"{GPU}.present": "true",
+    f"{EFA_RESOURCE}.present": "true",
 }
 """As in aws-ia/terraform-aws-eks-blueprints: nvidia-gpu-efa, 98d0eb4 (read 2026-08)."""
 
@@ -42,12 +43,6 @@ TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
 """Prefix of the tags with the devices of an empty group's future nodes. The autoscaler reads labels and taints from
 EKS, but devices only from these tags of the Auto Scaling group, to which EKS does not copy the node group's tags
 (kubernetes/autoscaler: cloudprovider/aws README; aws/containers-roadmap #608; unverified, 2026-11)."""
-
-EVICTION_MINUTES = 15
-"""Minutes that EKS drains a node before it terminates the instance (EKS docs; unverified, 2026-11)."""
-RECLAIM_MINUTES = 30
-"""Minutes before a block's end at which EC2 begins to terminate instances (EC2 docs, capacity-blocks-monitor, read
-2026-11)."""
 
 UNCHANGED = -1
 """Value of a scheduled action's size that leaves it as it is (pulumi-aws 7.51.1, autoscaling.Schedule)."""
@@ -151,7 +146,7 @@ class GpuNodes(pulumi.ComponentResource):
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL"},
             node_repair_config={"enabled": True},
             labels={**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower()}"},
-            taints=[{"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}],
+            taints=[{"key": GPU, "value": "true", "effect": "NO_SCHEDULE"}],
             tags=names.tags(GPU_GROUP),
             opts=_group_options(self, GPU_GROUP, settings, role, depends_on),
         )
@@ -172,7 +167,7 @@ class GpuNodes(pulumi.ComponentResource):
 
 def node_devices(settings: EksSettings, machine: EksMachine) -> dict[str, int]:
     """Return the extended resources of a GPU node. With DRANET there are none for EFA, so claims start no node."""
-    nics, gpus = settings.fabric_row.resource, {"nvidia.com/gpu": machine.gpus}
+    nics, gpus = settings.fabric_row.resource, {GPU: machine.gpus}
     return {**gpus, nics.name: nics.amount(nics=machine.nics, gpus=machine.gpus)} if nics else gpus
 
 
@@ -199,7 +194,7 @@ class BlockEnd(pulumi.ComponentResource):
         self, name: str, opts: ResourceOptions, *, scaling_group: pulumi.Input[str], max_nodes: int, end: datetime
     ) -> None:
         super().__init__("rdma-ray:eks:BlockEnd", name, {}, opts)
-        drain = end - timedelta(minutes=RECLAIM_MINUTES + EVICTION_MINUTES)
+        drain = end - timedelta(minutes=BLOCK_DRAIN_MINUTES)
         for action, time, max_size, size in (("drain", drain, 0, 0), ("reopen", end, max_nodes, UNCHANGED)):
             autoscaling.Schedule(
                 action,

@@ -15,6 +15,7 @@ from pulumi_gcp import compute, container
 
 from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, GkeCapacity
 from infra.catalog.gcp import FALLBACK_POOL, GPU_POOL
+from infra.catalog.names import GPU
 from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.cluster import GkeCluster, keep_pool
 from infra.gke.names import Site
@@ -216,5 +217,5 @@ def _taints(settings: GkeSettings) -> list[container.NodePoolNodeConfigTaintArgs
     GKE adds the first taint as well. Declared here, it also applies to the pool's first node, and to the autoscaler's
     plans while the pool is empty.
     """
-    taints = {"nvidia.com/gpu": "present", **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {})}
+    taints = {GPU: "present", **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {})}
     return [{"key": key, "value": value, "effect": "NO_SCHEDULE"} for key, value in taints.items()]

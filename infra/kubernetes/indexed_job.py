@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, GCS_PORT, JOB_INDEX, METRICS_PORT
+from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, GCS_PORT, GPU, JOB_INDEX, METRICS_PORT
 from infra.kubernetes.pods import (
     EVERY_LINE,
     INDEXED_JOB_POD,
@@ -122,7 +122,7 @@ def _arguments(args: RayArgs) -> list[str]:
         *([f"--folder={args.folder.mount_path}"] if args.folder else []),
         *(["--everywhere"] if args.entrypoint.split()[0] == ON_EVERY_POD else []),
         f"--ray=--num-cpus={limits['cpu']}",
-        f"--ray=--num-gpus={limits['nvidia.com/gpu']}",
+        f"--ray=--num-gpus={limits[GPU]}",
         f"--ray=--metrics-export-port={METRICS_PORT}",
         # As KubeRay starts it; the NetworkPolicy and the token control access.
         "--ray-head=--dashboard-host=0.0.0.0",

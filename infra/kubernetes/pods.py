@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.catalog.capacity import longest_wait_s
-from infra.catalog.names import METRICS_PORT, NAMESPACE
+from infra.catalog.names import JOB_LABEL, METRICS_PORT, NAMESPACE, RAY_CLUSTER
 from infra.settings.common import by_name
 from infra.settings.pods import by_folder
 
@@ -26,10 +26,6 @@ COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJ
 
 TOKEN_KEY = "auth_token"
 """Key of the token in its Secret, which KubeRay reads (KubeRay 1.6 docs, token authentication; read 2026-08)."""
-
-JOB_LABEL = "rdma-ray/job"
-"""Label of every pod of a RayJob, an Indexed Job or a RayService. Pods of RayJob and RayService need it: their clusters
-have random names."""
 
 KUBERAY_NAMESPACE = "kuberay-system"
 KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
@@ -156,7 +152,7 @@ class RayArgs:
     @property
     def labels(self) -> dict[str, str]:
         """Labels that identify the pods of this workload."""
-        return {"ray.io/cluster" if self.settings.ray.mode == "cluster" else JOB_LABEL: self.name}
+        return {RAY_CLUSTER if self.settings.ray.mode == "cluster" else JOB_LABEL: self.name}
 
     @property
     def scripts(self) -> str:

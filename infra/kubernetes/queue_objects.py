@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.catalog.capacity import MAX_RUN_HOURS
-from infra.catalog.names import LOCAL_QUEUE, NAMESPACE
+from infra.catalog.names import GPU, LOCAL_QUEUE, NAMESPACE
 from infra.catalog.pins import KUEUE_API, KUEUE_CONFIG_API
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 
@@ -55,7 +55,6 @@ PROVISIONING_CLASS = "queued-provisioning.gke.io"
 REQUEST_LABEL = "autoscaling.gke.io/provisioning-request"
 """Label of a queued node: the request that it was provisioned for."""
 
-GPU = "nvidia.com/gpu"
 NICS = "rdma-nics"
 """Name in the quota of NICs that pods claim as devices. Kueue admits no claim whose device class has no such name
 (pkg/dra/claims.go)."""

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from infra.catalog.names import NAMESPACE
+from infra.catalog.names import NAMESPACE, NODE_TYPE
 from infra.catalog.pins import KUEUE_API, RAY_API
 from infra.kubernetes.pods import ACCOUNT_FOLDER, UNPRIVILEGED, RayArgs, role
 
@@ -70,7 +70,7 @@ def cron_job_spec(args: RayArgs, *, account: str) -> dict[str, Any]:
 def _arguments(args: RayArgs) -> list[str]:
     """Return the arguments of `time_limit_pod`."""
     patch, owned = _end(args)
-    selector = ",".join(f"{key}%3D{value}" for key, value in {**args.labels, "ray.io/node-type": "worker"}.items())
+    selector = ",".join(f"{key}%3D{value}" for key, value in {**args.labels, NODE_TYPE: "worker"}.items())
     return [
         f"--hours={args.settings.nodes.max_hours}",
         f"--workload=/apis/{RAY_API}/namespaces/{NAMESPACE}/{_resource(args)}/{args.name}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.catalog.names import DASHBOARD_PORT, LOCAL_QUEUE, METRICS_PORTS, NAMESPACE, SERVE_PORT
+from infra.catalog.names import DASHBOARD_PORT, LOCAL_QUEUE, METRICS_PORTS, NAMESPACE, NODE_TYPE, SERVE_PORT
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, KUBERAY_LABELS, KUBERAY_NAMESPACE, RayArgs, script_files
@@ -94,7 +94,7 @@ def head_budget(args: RayArgs) -> dict[str, Any]:
         # Not maxUnavailable 0: a RayCluster has no scale subresource, so the controller cannot count the expected pods
         # and the budget fails to sync (seen with Kubernetes 1.36.1, 2026-11-21).
         "minAvailable": 1,
-        "selector": {"matchLabels": {**args.labels, "ray.io/node-type": "head"}},
+        "selector": {"matchLabels": {**args.labels, NODE_TYPE: "head"}},
     }
     return _object("policy/v1", "PodDisruptionBudget", f"{args.name}-head", spec=spec)
 

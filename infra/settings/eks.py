@@ -9,7 +9,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.addresses import EksAddresses, eks_addresses
-from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
+from infra.catalog.aws import (
+    BLOCK_DRAIN_MINUTES,
+    EVICTION_MINUTES,
+    is_local_zone,
+    is_zone_id,
+    region_of,
+    second_zone,
+    zone_region,
+)
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
 from infra.catalog.machines import EKS_CATALOG, EksMachine
@@ -65,8 +73,9 @@ class EksNodes(CloudNodes):
     capacity: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
     block_ends: Minute | None = Field(
         None,
-        description="eks, capacity-block: when the block ends, in UTC and in quotes. The nodes are drained 45 minutes "
-        "before, 15 minutes before EC2 begins to terminate them. Without it, nothing drains them.",
+        description="eks, capacity-block: when the block ends, in UTC and in quotes. The nodes are drained"
+        f" {BLOCK_DRAIN_MINUTES} minutes before, {EVICTION_MINUTES} minutes before EC2 begins to terminate them."
+        " Without it, nothing drains them.",
     )
 
     placement_group: Text | None = Field(

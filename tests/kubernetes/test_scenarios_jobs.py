@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from infra.catalog.names import JOB_INDEX
-from infra.nccl_job import JOB_NAME, Sweep, nccl_job
+from infra.catalog.names import JOB_INDEX, JOB_NAME
+from infra.nccl_job import Sweep, nccl_job
 from infra.nccl_job_manifest import key_secret, manifests
 from infra.settings import parse
 from tests.kubernetes import stack_objects

@@ -144,7 +144,10 @@ def stop(
     *,
     wait_s: Annotated[
         float | None,
-        option(name="--wait", help="Seconds to wait until it has ended. [default: the grace of its run, and 60]"),
+        option(
+            name="--wait",
+            help=f"Seconds to wait until it has ended. [default: the grace of its run, and {STOP_S}]",
+        ),
     ] = None,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from infra.catalog.names import JOB_INDEX, SERVE_PORT
+from infra.catalog.names import JOB_INDEX, JOB_NAME, NODE_TYPE, RAY_CLUSTER, SERVE_PORT
 from infra.outputs import Outputs
 from workloads.client.kubectl import Kubectl
 from workloads.exits import WorkloadError
@@ -35,9 +35,9 @@ def explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
 def _explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
     cluster = _cluster(kubectl, outputs)
     head = (
-        {"batch.kubernetes.io/job-name": cluster, JOB_INDEX: "0"}
+        {JOB_NAME: cluster, JOB_INDEX: "0"}
         if outputs.ray.mode == "indexed-job"
-        else {"ray.io/cluster": cluster, "ray.io/node-type": "head"}
+        else {RAY_CLUSTER: cluster, NODE_TYPE: "head"}
     )
     pods = kubectl.get("pods", f"--selector={','.join(f'{key}={value}' for key, value in head.items())}")
     if not pods:

@@ -23,6 +23,7 @@ from workloads.terminal.progress import ProgressView
 
 LONGEST_TEXT = 20_000  # characters of an event that are shown, from its end
 PHASES = {"placement": "reserving the nodes", "start": "starting the ranks", "run": "running"}
+SHOWN_RANK = 0
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -32,7 +33,10 @@ class LineOptions:
 
     rank: Annotated[
         tuple[int, ...],
-        option(negative=(), help="Show the lines of this rank; repeatable. [default: 0, and after a failure its rank]"),
+        option(
+            negative=(),
+            help=f"Show the lines of this rank; repeatable. [default: {SHOWN_RANK}, and after a failure its rank]",
+        ),
     ] = ()
     all_ranks: Annotated[
         bool, option(name="--all", help="Show every rank's lines, each with its rank, and torchrun's.")
@@ -79,7 +83,7 @@ class RunView(ProgressView):
         self.since = lines.starting(time.time())
         if self.since and not gang:
             raise WorkloadError("--since: only ranks' lines have a time, and this job has no ranks: leave it out")
-        self.ranks: Collection[int] | None = None if lines.all_ranks else lines.rank or (0,)
+        self.ranks: Collection[int] | None = None if lines.all_ranks else lines.rank or (SHOWN_RANK,)
         self.prefixed = lines.all_ranks or len(lines.rank) > 1
         self.gang, self.output = gang, output
         if not output.isatty():

@@ -13,7 +13,7 @@ from infra.catalog.names import DASHBOARD_PORT
 from infra.outputs import FORWARDED, JOB_STACK, Outputs
 from workloads import secrecy
 from workloads.exits import WorkloadError
-from workloads.options import StackOptions
+from workloads.options import DEFAULT_STACK, StackOptions
 from workloads.results.files import read_bytes
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -28,8 +28,8 @@ KINDS = {
 
 
 def name_of(stack: str | None) -> str:
-    """Return the name of the stack to use: the given one, else that in STACK, else `local`."""
-    return stack or os.environ.get("STACK") or "local"
+    """Return the name of the stack to use: the given one, else that in STACK, else the default."""
+    return stack or os.environ.get("STACK") or DEFAULT_STACK
 
 
 def read_outputs(options: StackOptions) -> Outputs:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from infra.catalog.names import EFA, GPU
 from workloads.doctor.check import Severity
 
 
@@ -88,7 +89,7 @@ CAUSES = (
     ),
     Cause(
         "nics",
-        r"Insufficient (?:vpc\.amazonaws\.com/efa|networking\.gke\.io\.networks/\S+)",
+        rf"Insufficient (?:{re.escape(EFA)}|networking\.gke\.io\.networks/\S+)",
         "no node has all its RDMA NICs free",
         "see the nodes' allocatable NICs: a device plugin or a network is missing, or another pod holds them",
         _SCHEDULER,
@@ -102,7 +103,7 @@ CAUSES = (
     ),
     Cause(
         "gpus",
-        rf"Insufficient {re.escape('nvidia.com/gpu')}",
+        rf"Insufficient {re.escape(GPU)}",
         "every GPU node is taken",
         "wait, or raise nodes.max; `rdma-ray list` shows the jobs that run",
         _SCHEDULER,

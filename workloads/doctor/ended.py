@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from infra.catalog.names import NODE_TYPE
 from workloads.doctor.causes import Cause, first
 from workloads.doctor.check import Problem, Severity, check
 from workloads.doctor.objects import condition, containers, is_true, labels, name_of
@@ -189,4 +190,4 @@ def restarts(state: State) -> Iterator[Problem]:
 
 
 def _is_head(pod: Json) -> bool:
-    return bool(pod) and labels(pod).get("ray.io/node-type") == "head"
+    return bool(pod) and labels(pod).get(NODE_TYPE) == "head"

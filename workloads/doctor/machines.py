@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.catalog.fabrics import FABRICS, fabrics_of
+from infra.catalog.gcp import ACCELERATOR_LABEL
 from infra.catalog.machines import CATALOG, GkeMachine, Machine
-from infra.catalog.names import rdma_network
+from infra.catalog.names import GPU, rdma_network
 from infra.catalog.pins import GKE_NETWORK_API
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import DAEMONS, condition, containers, is_true, labels, name_of, owner_of
@@ -16,9 +17,8 @@ from workloads.doctor.probe import NodeFacts
 from workloads.doctor.state import SYSTEM, State
 
 Json = dict[str, Any]
-GPU = "nvidia.com/gpu"
 NETWORKS = "networking.gke.io.networks/"
-GPU_LABELS = ("cloud.google.com/gke-accelerator", "nvidia.com/gpu.present")
+GPU_LABELS = (ACCELERATOR_LABEL, f"{GPU}.present")
 """Labels of the GPU nodes of both clouds (`infra.gke.pod`, `infra.eks.node_groups`)."""
 YOUNG_S = 600
 """Seconds that a new node has for its driver, plugins and installer."""

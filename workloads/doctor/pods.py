@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
+from infra.catalog.names import GPU
 from workloads.doctor.causes import CAUSES, MOUNTING, Cause, first
 from workloads.doctor.check import Problem, check
-from workloads.doctor.machines import GPU, daemons_on, installer, machine_of, settled, waiting_reason
+from workloads.doctor.machines import daemons_on, installer, machine_of, settled, waiting_reason
 from workloads.doctor.objects import condition, is_true, name_of
 from workloads.doctor.state import State
 

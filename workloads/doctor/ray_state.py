@@ -7,9 +7,10 @@ from ast import literal_eval
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from infra.catalog.names import GPU, NODE_TYPE
 from infra.catalog.pins import RAY_IN
 from workloads.doctor.check import Problem, check
-from workloads.doctor.machines import GPU, gpu_nodes
+from workloads.doctor.machines import gpu_nodes
 from workloads.doctor.objects import is_true, labels, name_of
 from workloads.doctor.pods import PENDING_S
 from workloads.doctor.state import WORKLOAD, State
@@ -43,10 +44,10 @@ def alive(state: State) -> list[Json]:
 
 def waiting_pods(state: State) -> bool:
     """Return whether a pod of Ray is not ready: it explains what Ray waits for."""
-    return any(not is_true(pod, "Ready") for pod in state.objects("pods") if "ray.io/node-type" in labels(pod))
+    return any(not is_true(pod, "Ready") for pod in state.objects("pods") if NODE_TYPE in labels(pod))
 
 
-@check("ray", cure="make up; on Kubernetes: kubectl -n ray logs -l ray.io/node-type=head")
+@check("ray", cure=f"make up; on Kubernetes: kubectl -n ray logs -l {NODE_TYPE}=head")
 def ray(state: State) -> Iterator[Problem]:
     """Ray does not answer, or rejects the token of the stack's outputs."""
     if (reason := state.unknown.get("ray")) is not None:
@@ -77,7 +78,7 @@ def ray_nodes(state: State) -> Iterator[Problem]:
     ips = {node["node_ip"] for node in alive(state)}
     for pod in state.objects("pods"):
         address = (pod.get("status") or {}).get("podIP")
-        if labels(pod).get("ray.io/node-type") == "worker" and is_true(pod, "Ready") and address not in ips:
+        if labels(pod).get(NODE_TYPE) == "worker" and is_true(pod, "Ready") and address not in ips:
             yield Problem(
                 f"pod {name_of(pod)}", "it is ready, and Ray does not have its node", f"no live node {address}"
             )

@@ -22,6 +22,7 @@ import yaml
 from pydantic import ConfigDict, Field, SecretStr
 
 from infra.catalog.fabrics import TRANSPORTS
+from infra.catalog.names import NODE_TYPE
 from infra.outputs import Outputs
 from workloads.client.api import JobsApi, UnreachableError
 from workloads.client.connection import Connection
@@ -252,7 +253,7 @@ class StateReader:
         """Return why there is no Ray to read; None if there may be one."""
         if "pods" not in self.kubernetes:
             return None
-        heads = [pod for pod in self.kubernetes["pods"] if labels(pod).get("ray.io/node-type") == "head"]
+        heads = [pod for pod in self.kubernetes["pods"] if labels(pod).get(NODE_TYPE) == "head"]
         if self.outputs.ray.mode == "indexed-job":
             return "an Indexed Job has no head of KubeRay's"
         if not any(is_true(pod, "Ready") for pod in heads):

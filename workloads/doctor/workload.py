@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra.catalog.names import ENDED
+from infra.catalog.names import ENDED, NODE_TYPE
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import condition, containers, labels, name_of, owner_of
 from workloads.doctor.pods import PENDING_S
@@ -105,7 +105,7 @@ def second_start(state: State) -> Iterator[Problem]:
     status = body.get("status") or {}
     # A retry of the RayJob itself sets startTime again (kuberay 1.6.2: rayjob_controller.go, initRayJobStatusIfNeed).
     began = state.age(status.get("startTime") or body["metadata"].get("creationTimestamp"))
-    heads = [pod for pod in state.objects("pods") if labels(pod).get("ray.io/node-type") == "head"]
+    heads = [pod for pod in state.objects("pods") if labels(pod).get(NODE_TYPE) == "head"]
     newest = min((state.age(pod["metadata"].get("creationTimestamp")) for pod in heads), default=began)
     for job in state.ray["jobs"]:
         started = state.time - (job.get("start_time") or 0) / 1000
@@ -149,7 +149,7 @@ def images(state: State) -> Iterator[Problem]:
     found: dict[str, dict[str, list[str]]] = {}
     ours: set[str] = set()
     for pod in state.objects("pods"):
-        if "ray.io/node-type" not in labels(pod):
+        if NODE_TYPE not in labels(pod):
             continue
         for each in containers(pod):
             digest = str(each.get("imageID") or "").rpartition("@")[2]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from workloads.gang.layout import KINDS, Layout
-from workloads.options import Hidden, option
+from workloads.options import WAIT_S, Hidden, option
 
 Mode = Literal["driver", "torchrun", "ranks"]
 """How the command runs: once on the head, as Ray drivers do; by torchrun on every node; or once per rank."""
@@ -23,7 +23,7 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     ep: int | None = Field(None, ge=1, description="Expert parallel size, within the ranks of --cp and --dp.")
     pp: int | None = Field(None, ge=1, description="Pipeline parallel size: stages.")
     dp: int | None = Field(None, ge=1, description="Data parallel size. [default: what the other sizes leave]")
-    wait_s: Annotated[float, option(name="--wait")] = Field(1800, ge=1, description="Seconds to wait for the nodes.")
+    wait_s: Annotated[float, option(name="--wait")] = Field(WAIT_S, ge=1, description="Seconds to wait for the nodes.")
     grace_s: Annotated[float, option(name="--grace")] = Field(
         30, ge=0, description="Seconds between SIGTERM and SIGKILL, for a checkpoint."
     )

@@ -19,8 +19,9 @@ from workloads.terminal.console import present, say, table_of
 
 LONGEST_CELL = 60  # characters
 PIPE_WIDTH = 160  # columns of a table that goes to a file or a pipe
+LEAST_S, MOST_S = 1, 60
 Once = Annotated[bool, option(help="Print one snapshot, and end.")]
-Interval = Annotated[float, option("-i", help="Seconds between snapshots, 1 to 60; + and - change it.")]
+Interval = Annotated[float, option("-i", help=f"Seconds between snapshots, {LEAST_S} to {MOST_S}; + and - change it.")]
 
 
 def top(*, once: Once = False, interval: Interval = 2, options: Flat[ResultOptions] = ResultOptions()) -> int:
@@ -31,8 +32,8 @@ def top(*, once: Once = False, interval: Interval = 2, options: Flat[ResultOptio
     Example: rdma-ray top --once --json
     Exit codes: 0 ended by q, or one snapshot printed; 1 error.
     """
-    if not 1 <= interval <= 60:
-        raise WorkloadError(f"--interval {interval:g}: should be 1 to 60 seconds")
+    if not LEAST_S <= interval <= MOST_S:
+        raise WorkloadError(f"--interval {interval:g}: should be {LEAST_S} to {MOST_S} seconds")
     if options.json_file and not once:
         raise WorkloadError("--json writes one snapshot: add --once")
     # Textual draws on stderr.

@@ -12,37 +12,45 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from infra.catalog.names import NAMESPACE
-from infra.nccl_job import FIRST_OP, NcclJob, Sweep, nccl_job, size
+from infra.nccl_job import FIRST_OP, NODES, RUN_S, WAIT_S, NcclJob, Sweep, nccl_job, size
 from infra.nccl_job_manifest import as_yaml, key_secret, manifests
 from infra.settings import LocalSettings
 from workloads.client.plan import read_settings
 from workloads.client.stack import PROJECT, name_of
 from workloads.exits import WorkloadError
-from workloads.nccl.judge.expectation import floor_of, large_enough, machine_named
+from workloads.nccl.judge.expectation import MIN_SIZE, floor_of, large_enough, machine_named
+from workloads.nccl.units import written_size
 from workloads.options import Flat, Stack, option
+
+_JUDGED = written_size(MIN_SIZE)
+_FIRST_OPS = ", ".join(f"{op} on {target.upper()}" for target, op in FIRST_OP.items())
 
 
 class NcclJobOptions(BaseModel, frozen=True, extra="forbid"):
     """Options of `bench job`: what nccl-tests measures, and how the Job's pods run."""
 
-    op: str | None = Field(None, description="Operation to measure. [default: all_gather on GKE, all_reduce on EKS]")
-    begin: Annotated[str, option("-b")] = Field("1K", description="Smallest size.")
-    end: Annotated[str, option("-e")] = Field("8G", description="Largest size; the judge requires 1G or more.")
-    factor: Annotated[int, option("-f")] = Field(2, ge=2, description="Ratio of consecutive sizes.")
-    iterations: Annotated[int, option("-n")] = Field(100, ge=1, description="Timed runs of each row.")
-    warmup: Annotated[int, option("-w")] = Field(5, ge=0, description="Untimed runs before each row.")
-    split: Literal["world", "rails"] = Field("world", description="world: all ranks together; rails: GPU n with GPU n.")
-    nodes: int = Field(2, ge=1, description="Nodes, each with all of its GPUs.")
+    op: str | None = Field(None, description=f"Operation to measure. [default: {_FIRST_OPS}]")
+    begin: Annotated[str, option("-b")] = Field(Sweep.begin, description="Smallest size.")
+    end: Annotated[str, option("-e")] = Field(
+        Sweep.end, description=f"Largest size; the judge requires {_JUDGED} or more."
+    )
+    factor: Annotated[int, option("-f")] = Field(Sweep.factor, ge=2, description="Ratio of consecutive sizes.")
+    iterations: Annotated[int, option("-n")] = Field(Sweep.iterations, ge=1, description="Timed runs of each row.")
+    warmup: Annotated[int, option("-w")] = Field(Sweep.warmup, ge=0, description="Untimed runs before each row.")
+    split: Literal["world", "rails"] = Field(
+        Sweep.split, description="world: all ranks together; rails: GPU n with GPU n."
+    )
+    nodes: int = Field(NODES, ge=1, description="Nodes, each with all of its GPUs.")
     queue: str | None = Field(
         None, description="Kueue's LocalQueue that admits the Job. [default: the stack's own, if any]"
     )
     name: str | None = Field(None, description="Name of the Job. [default: by the operation]")
     image: str | None = Field(None, description="Another image with programs in the same places.")
     wait_s: Annotated[int, option(name="--wait")] = Field(
-        1800, ge=1, description="Seconds that pods with a node wait for each other."
+        WAIT_S, ge=1, description="Seconds that pods with a node wait for each other."
     )
     run_s: Annotated[int, option(name="--timeout")] = Field(
-        3600, ge=1, description="Seconds that the measurement may take."
+        RUN_S, ge=1, description="Seconds that the measurement may take."
     )
 
 
@@ -70,7 +78,7 @@ def bench_job(
         raise WorkloadError(f"--stack {stack}: {file} names a stack already; pass one of the two")
     settings = read_settings(file or PROJECT / f"Pulumi.{name_of(stack)}.yaml")
     measured = {field.name for field in fields(Sweep)}
-    op = options.op or FIRST_OP.get(settings.target, "all_gather")
+    op = options.op or FIRST_OP.get(settings.target, Sweep.op)
     sweep = Sweep(**options.model_dump(include=measured) | {"op": op})
     try:
         job = nccl_job(settings, sweep, **options.model_dump(exclude=measured))
@@ -109,7 +117,7 @@ def _next_steps(job: NcclJob, machine: str) -> str:
     floor = floor_of(machine_named(machine).baselines, job.sweep.op, job.nodes, size(end), frozenset())
     remarks = []
     if not large_enough(size(end)):
-        remarks = [f"#   (-e {end}: the judge requires a row of 1G or more, and passes nothing)"]
+        remarks = [f"#   (-e {end}: the judge requires a row of {_JUDGED} or more, and passes nothing)"]
     elif floor is None or not floor.gates or job.sweep.split == "rails":
         judge += " --no-floor"
         remarks = ["#   (no figure is published for this: with --no-floor, the judge checks everything else)"]

@@ -5,7 +5,7 @@ A field that is None or empty depends on the preset or the stack until `resolve`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from workloads.exits import WorkloadError
-from workloads.nccl.point_patterns import Limits, choose
+from workloads.nccl.point_patterns import PAIRS, PATTERNS, Limits, choose
 from workloads.nccl.presets import DEFAULT, PRESETS, Algorithm, DataType, Mode, Preset, PresetName, environment
-from workloads.nccl.units import BUSBW_FACTORS, REDUCTIONS, parse_size, sweep
-from workloads.options import Hidden, option
+from workloads.nccl.units import BUSBW_FACTORS, REDUCTIONS, parse_size, sweep, written_size
+from workloads.options import WAIT_S, Hidden, by_gpus, option
 
 if TYPE_CHECKING:
     from infra.catalog.fabrics import Transport
@@ -51,7 +51,7 @@ class GangOptions(BaseModel):
     timeout_s: Annotated[float, option(name="--timeout")] = Field(
         300, ge=1, description="Seconds before a step counts as a hang."
     )
-    wait_s: Annotated[float, option(name="--wait")] = Field(1800, ge=1, description="Seconds to wait for the nodes.")
+    wait_s: Annotated[float, option(name="--wait")] = Field(WAIT_S, ge=1, description="Seconds to wait for the nodes.")
     inject_fault: Annotated[str | None, option(show=False)] = Field(
         None, description="Inject a fault: corrupt:RANK, stale:RANK or hang:RANK."
     )
@@ -103,42 +103,47 @@ class GangOptions(BaseModel):
         return self.model_dump_json(exclude_defaults=True)
 
 
+def _default(name: str, write: Callable[[Any], str] = str) -> str:
+    """Return the part of an option's help with what a run without a preset does."""
+    return by_gpus(*(write(getattr(preset, name)) for preset in (DEFAULT, DEFAULT.on_cpus())))
+
+
 class BenchOptions(GangOptions):
     """One benchmark: every size of every operation, in each data type and mode."""
 
     preset: PresetName | None = Field(None, description="What to measure. Other options override it.")
     ops: Annotated[list[str], option(name="--op", show_default=False)] = Field(
-        [], description="Operation; repeatable. [default: all]"
+        [], description=f"Operation; repeatable. {_default('ops', ', '.join)}"
     )
     patterns: Annotated[list[str], option(name="--pattern", show_default=False)] = Field(
-        [], description="p2p: pairs, single, rail, shift, incast, intra or all; repeatable. [default: pairs]"
+        [], description=f"p2p: {', '.join(PATTERNS)} or all; repeatable. [default: {PAIRS}]"
     )
-    begin: Annotated[str | None, option("-b")] = Field(None, description="Smallest size. [default: 1K]")
-    end: Annotated[str | None, option("-e")] = Field(
-        None, description="Largest size. [default: 4M on CPUs, 8G on GPUs]"
+    begin: Annotated[str | None, option("-b")] = Field(
+        None, description=f"Smallest size. {_default('begin', written_size)}"
     )
+    end: Annotated[str | None, option("-e")] = Field(None, description=f"Largest size. {_default('end', written_size)}")
     factor: Annotated[int | None, option("-f")] = Field(
-        None, description="Ratio of consecutive sizes. [default: 8 on CPUs, 2 on GPUs]"
+        None, description=f"Ratio of consecutive sizes. {_default('factor')}"
     )
     step: Annotated[str | None, option("-i")] = Field(
         None, description="Difference of consecutive sizes, instead of a factor."
     )
     iterations: Annotated[int | None, option("-n")] = Field(
-        None, ge=1, description="Timed runs of each row. [default: 20]"
+        None, ge=1, description=f"Timed runs of each row. {_default('iterations')}"
     )
     warmup: Annotated[int | None, option("-w")] = Field(
-        None, ge=0, description="Untimed runs before each row. [default: 5]"
+        None, ge=0, description=f"Untimed runs before each row. {_default('warmup')}"
     )
     check: Annotated[int | None, option("-c")] = Field(
-        None, ge=0, description="Verified runs before and after the timed ones; 0 for none. [default: 1]"
+        None, ge=0, description=f"Verified runs before and after the timed ones; 0 for none. {_default('check')}"
     )
     dtypes: Annotated[list[DataType], option(name="--dtype", show_default=False)] = Field(
-        [], description="uint8 is for operations without a sum; repeatable. [default: fp32]"
+        [], description=f"uint8 is for operations without a sum; repeatable. {_default('dtypes', ', '.join)}"
     )
     modes: Annotated[list[Mode], option(name="--mode", show_default=False)] = Field(
         [],
         description="Runs back to back, a barrier before each run, or CUDA graph replays; repeatable."
-        " [default: throughput]",
+        f" {_default('modes', ', '.join)}",
     )
     algo: Algorithm | None = Field(
         None, description="NCCL's algorithm; ring is the fabric mode. [default: NCCL's choice]"
@@ -225,13 +230,17 @@ class BenchOptions(GangOptions):
         return sweep(begin, end, factor, step)
 
 
+DEVICES = 8
+"""Tensors of a worker without GPUs: those of a machine with eight."""
+
+
 class MultiGpuOptions(GangOptions):
     """One multi-GPU check: a worker per node with `devices` tensors, on a GPU each or all on the CPU."""
 
     per_node: Hidden[int] = 1
     nodes: int = Field(2, ge=1, description="Nodes, with a worker on each.")
     devices: int | None = Field(
-        None, ge=1, description="Tensors per worker. [default: one per GPU of a node, 8 without GPUs]"
+        None, ge=1, description=f"Tensors per worker. {by_gpus('one per GPU of a node', DEVICES)}"
     )
     backend: Literal["auto", "nccl", "gloo"] = Field(
         "auto", description="auto: NCCL on GPUs, which needs CuPy; gloo on a stack without GPUs."
@@ -245,7 +254,7 @@ class MultiGpuOptions(GangOptions):
     def resolve(self, outputs: Outputs) -> MultiGpuOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit it."""
         gpus = outputs.nodes.gpus_per_node
-        devices = self.devices or gpus or 8  # without GPUs, the numbers of a machine with eight
+        devices = self.devices or gpus or DEVICES
         if self.backend == "nccl" and not gpus:
             raise WorkloadError("--backend nccl: this stack's nodes have no GPUs; --backend gloo checks the sums alone")
         placed = self.placed(outputs)

@@ -73,6 +73,11 @@ def format_size(size: int) -> str:
     return f"{size} B"
 
 
+def written_size(size: int) -> str:
+    """Return bytes as options have them: `16M`, `8G`."""
+    return format_size(size).replace(" ", "").removesuffix("iB")
+
+
 def figure(value: float) -> str:
     """Format a number with four significant digits and no exponent: 371.9, 12.35, 0.0421, 12022."""
     if value >= 1000:

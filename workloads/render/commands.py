@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App
 
-from infra.catalog.machines import CATALOG
-from infra.catalog.names import NAMESPACE
+from infra.catalog.names import JOB_LABEL, NAMESPACE, NODE_TYPE
 from infra.kubernetes.workload_objects import with_supporting
 from infra.nccl_job_manifest import as_yaml
 from infra.outputs import Nodes, job_stack
@@ -115,7 +114,7 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
             f"{file.name}: ray.mode is indexed-job, so the stack has no KubeRay, which runs RayJobs: use `rdma-ray"
             " render indexed-job`, or set another mode"
         )
-    stack, gpus, most = named[1], CATALOG[settings.nodes.machine].gpus, settings.nodes.max
+    stack, gpus, most = named[1], settings.machine.gpus, settings.nodes.max
     wanted = request.nodes(gpus)
     kept = Nodes(min=settings.nodes.min, max=most, gpus_per_node=gpus, cpus_per_node=0)
     nodes = wanted or kept.default_gang if options.nodes is None else options.nodes
@@ -155,7 +154,7 @@ def _print(mode: Literal["job", "indexed-job"], command: tuple[str, ...], option
         secret = f"create secret generic {options.secrets or name} --from-env-file=.env"
         steps.append(f"#   {kubectl} {secret}     # once; with {' and '.join(names)}")
     steps.append("#   kubectl apply -f FILE")
-    logs = f"-l rdma-ray/job={name}" if mode == "indexed-job" else f"-l rdma-ray/job={name},ray.io/node-type=head"
+    logs = f"-l {JOB_LABEL}={name}" + ("" if mode == "indexed-job" else f",{NODE_TYPE}=head")
     if mode == "job":
         steps.append(f"#   {kubectl} get rayjob {name} -o jsonpath='{{.status.jobStatus}} {{.status.message}}'")
     else:

@@ -11,8 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, model_validator
 
-from workloads.options import Hidden, option
+from workloads.options import WAIT_S, Hidden, by_gpus, option
 from workloads.train.data.source import DataOptions
+
+STEPS, STEPS_ON_CPUS = 500, 50
 
 
 class TrainRunOptions(BaseModel, frozen=True, extra="forbid"):
@@ -46,7 +48,7 @@ class TrainRunOptions(BaseModel, frozen=True, extra="forbid"):
         None, description="Write TensorBoard files of the curves to the run's folder."
     )
     profile: bool = Field(False, description="Write a trace of five steps after the warm-up to the run's folder.")
-    wait: float = Field(1800, ge=1, description="Seconds to wait for the workers.")
+    wait: float = Field(WAIT_S, ge=1, description="Seconds to wait for the workers.")
     inject_fault: Annotated[str | None, option(show=False)] = Field(None, description="See workloads/train/faults.py.")
 
     seed: Hidden[int] = Field(0, ge=0, description="Seed of weights and data.")
@@ -178,7 +180,7 @@ class ConvNeXtOptions(TrainRunOptions, ConvNeXtSettings):
     set: Annotated[tuple[str, ...], option(metavar="KEY=VALUE")] = Field(
         (), description="Any other setting of docs/training.md. May be repeated."
     )
-    steps: int | None = Field(None, ge=1, description="Steps in all. [default: 500; 50 without GPUs]")
+    steps: int | None = Field(None, ge=1, description=f"Steps in all. {by_gpus(STEPS, STEPS_ON_CPUS)}")
     epochs: int | None = Field(None, ge=1, description="Epochs in all, instead of --steps.")
     global_batch: Annotated[int, option(show_default=False)] = Field(
         0,
@@ -194,7 +196,7 @@ class ConvNeXtOptions(TrainRunOptions, ConvNeXtSettings):
     compare: Annotated[Path | None, option(metavar="FILE")] = Field(
         None, description="Result of one worker (--workers 1 --json FILE), for the scaling efficiency."
     )
-    wait: Hidden[float] = Field(1800, ge=1, description="Seconds to wait for the workers.")
+    wait: Hidden[float] = Field(WAIT_S, ge=1, description="Seconds to wait for the workers.")
     probe: Hidden[int] = Field(10, ge=0, description="Passes with and without the reduction of the gradients.")
     single: Hidden[Single | None] = Field(None, description="Set from --compare.")
     given: Hidden[tuple[str, ...]] = Field((), description="Settings that the user chose; the preset chose the rest.")
@@ -224,14 +226,19 @@ class ConvNeXtOptions(TrainRunOptions, ConvNeXtSettings):
         return self
 
 
+GPT_ON_GPUS: dict[str, Any] = {"size": "small", "batch": 16, "precision": "bf16", "steps": STEPS}
+GPT_ON_CPUS: dict[str, Any] = {"size": "tiny", "batch": 8, "precision": "fp32", "steps": 100}
+_GPT = {name: by_gpus(value, GPT_ON_CPUS[name]) for name, value in GPT_ON_GPUS.items()}
+
+
 class GPTSettings(BaseModel, frozen=True, extra="forbid"):
     """What a worker computes in a step. The defaults are those without GPUs."""
 
     size: Annotated[Literal["tiny", "small", "medium", "large", "xl"], option(show_default=False)] = Field(
-        "tiny", description="0.1, 85, 303, 680 or 1,208 million parameters. [default: small; tiny without GPUs]"
+        GPT_ON_CPUS["size"], description=f"0.1, 85, 303, 680 or 1,208 million parameters. {_GPT['size']}"
     )
     batch: Annotated[int, option(show_default=False)] = Field(
-        8, ge=1, description="Sequences of each worker in a step. [default: 16; 8 without GPUs]"
+        GPT_ON_CPUS["batch"], ge=1, description=f"Sequences of each worker in a step. {_GPT['batch']}"
     )
     context: Hidden[int | None] = Field(None, ge=1, description="Tokens of a sequence, instead of the size's.")
     data_path: Annotated[str | None, option(metavar="PATH")] = Field(
@@ -241,9 +248,8 @@ class GPTSettings(BaseModel, frozen=True, extra="forbid"):
         "ddp", description="Every worker has the whole model (ddp), or a shard of it (fsdp)."
     )
     precision: Annotated[Literal["fp32", "bf16"], option(show_default=False)] = Field(
-        "fp32",
-        description="Type of matrix products; parameters and their gradients' sums are fp32."
-        " [default: bf16; fp32 without GPUs]",
+        GPT_ON_CPUS["precision"],
+        description=f"Type of matrix products; parameters and their gradients' sums are fp32. {_GPT['precision']}",
     )
     checkpoint_activations: Hidden[bool] = Field(
         False, description="Keep only each block's input, and compute the block again in the backward pass."
@@ -263,7 +269,7 @@ class GPTOptions(TrainRunOptions, GPTSettings):
     set: Annotated[tuple[str, ...], option(metavar="KEY=VALUE")] = Field(
         (), description="Any other setting of docs/language-model.md. May be repeated."
     )
-    steps: int | None = Field(None, ge=1, description="Steps in all. [default: 500; 100 without GPUs]")
+    steps: int | None = Field(None, ge=1, description=f"Steps in all. {_GPT['steps']}")
     epochs: int | None = Field(None, ge=1, description="Passes over the text in all, instead of --steps.")
     global_batch: Annotated[int, option(show_default=False)] = Field(
         0, ge=0, description="Sequences of all workers in a step, instead of --batch: to resume on other workers."

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from workloads.exits import WorkloadError
 from workloads.results.events import new_id
 from workloads.train.logs import forwarded
-from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, GPTOptions, Single, TrainRunOptions
+from workloads.train.options import (
+    GPT_ON_CPUS,
+    GPT_ON_GPUS,
+    STEPS,
+    STEPS_ON_CPUS,
+    ConvNeXtOptions,
+    ConvNeXtSettings,
+    GPTOptions,
+    Single,
+    TrainRunOptions,
+)
 from workloads.train.result import TrainResult
 
 if TYPE_CHECKING:
@@ -19,9 +29,6 @@ if TYPE_CHECKING:
 
 WITHOUT_GPUS: dict[str, Any] = {"size": "tiny", "batch": 16, "backend": "aot_eager", "loader": 0}
 """Defaults without GPUs, for a run of seconds: inductor would compile C++ for a minute first."""
-STEPS_ON_GPUS, STEPS_ON_CPUS = 500, 50
-GPT_ON_GPUS: dict[str, Any] = {"size": "small", "batch": 16, "precision": "bf16", "steps": STEPS_ON_GPUS}
-GPT_STEPS_ON_CPUS = 100
 
 R = TypeVar("R", bound=TrainRunOptions)
 
@@ -115,7 +122,7 @@ def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXt
     else:
         update["global_batch"] = options.batch * workers
     if not options.epochs:
-        update["steps"] = options.steps or (STEPS_ON_GPUS if nodes.gpus_per_node else STEPS_ON_CPUS)
+        update["steps"] = options.steps or (STEPS if nodes.gpus_per_node else STEPS_ON_CPUS)
     options = options.model_copy(update=update)
     if options.compare is not None:
         options = options.model_copy(update={"single": single(options.compare, options)})
@@ -125,7 +132,7 @@ def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXt
 def resolve_gpt(outputs: Stack, options: GPTOptions) -> GPTOptions:
     """Return the resolved options. WorkloadError names what the stack cannot run."""
     _check_path(outputs, options.data_path, folder=False)
-    usual: dict[str, Any] = GPT_ON_GPUS if outputs.nodes.gpus_per_node else {"steps": GPT_STEPS_ON_CPUS}
+    usual = GPT_ON_GPUS if outputs.nodes.gpus_per_node else GPT_ON_CPUS
     chosen = {name: value for name, value in usual.items() if name not in options.model_fields_set}
     if options.epochs:
         chosen.pop("steps", None)

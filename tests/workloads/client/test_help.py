@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shlex
@@ -46,6 +47,14 @@ def test_help_has_a_summary_an_example_and_exit_codes(words: tuple[str, ...]) ->
     path, *_ = app.parse_commands(tokens)
     assert path == words
     app.parse_args(tokens, exit_on_error=False, print_error=False)
+
+
+def test_no_help_repeats_a_default() -> None:
+    """A number after `[default:` is a value's, not a literal's: help is generated from what the command uses."""
+    for file in sorted((ROOT / "workloads").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not re.search(r"\[default: \d", node.value), f"{file}:{node.lineno}"
 
 
 def test_overview_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

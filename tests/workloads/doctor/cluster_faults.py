@@ -8,12 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from infra.catalog.names import GPU
 from infra.catalog.pins import GIB_IMAGE
 from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, change_probe, named, remove, set_condition
 from tests.workloads.doctor.kubernetes_faults import WORKER, event, not_ready, pending
 from tests.workloads.doctor.states import HOUR, NOW, SIDECAR, at, body
-from workloads.doctor.machines import GPU, NETWORKS
+from workloads.doctor.machines import NETWORKS
 from workloads.doctor.state import SYSTEM, State
 
 Json = dict[str, Any]

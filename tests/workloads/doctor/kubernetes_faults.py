@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from infra.catalog.names import EFA, GPU
 from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, named, remove, set_condition
-from tests.workloads.doctor.states import EFA, HOUR, NOW, at, body
-from workloads.doctor.machines import GPU, NETWORKS
+from tests.workloads.doctor.states import HOUR, NOW, at, body
+from workloads.doctor.machines import NETWORKS
 from workloads.doctor.state import State
 
 LONG_AGO = at(NOW - HOUR)

@@ -14,7 +14,7 @@ from typing import Any
 
 from infra.catalog.fabrics import TRANSPORTS
 from infra.catalog.machines import CATALOG, GkeMachine, Machine
-from infra.catalog.names import rdma_network
+from infra.catalog.names import EFA, GPU, rdma_network
 from infra.catalog.pins import RAY
 from infra.outputs import Outputs, cloud_outputs
 from infra.settings import parse
@@ -22,7 +22,7 @@ from infra.settings.cloud import CloudSettings
 from tests.kubernetes.stack_objects import registered, stacks
 from tests.workloads.doctor import recorded_nodes
 from tests.workloads.stack_outputs import LOCAL
-from workloads.doctor.machines import GPU, NETWORKS
+from workloads.doctor.machines import NETWORKS
 from workloads.doctor.probe import NodeFacts, ProbedGpu
 from workloads.doctor.state import EVERYWHERE, OWN, SYSTEM, State
 from workloads.hardware.nic import Nic
@@ -51,7 +51,6 @@ PREVIOUSLY = {
     "lastTransitionTime": "2026-11-23T10:00:00Z",
 }
 """What an eviction leaves on a workload that is admitted again (kubernetes-sigs/kueue#2362)."""
-EFA = "vpc.amazonaws.com/efa"
 FABRIC_PLUGINS = {"gib": "libnccl-net.so 3f9a1c0b22d4", "efa": "libnccl-net-ofi.so 77c0de11aa52"}
 
 

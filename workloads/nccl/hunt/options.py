@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from workloads.exits import WorkloadError
 from workloads.nccl.options import GangOptions, Network
 from workloads.nccl.units import parse_size
-from workloads.options import Hidden, option
+from workloads.options import Hidden, by_gpus, option
 
 if TYPE_CHECKING:
     from infra.outputs import Outputs
+
+
+ON_GPUS: dict[str, Any] = {"size": "1G", "iterations": 20, "samples": 5, "threshold": 0.9}
+ON_CPUS: dict[str, Any] = {"size": "4M", "iterations": 5, "samples": 3, "threshold": 0.5}
+"""Ranks on CPUs share cores and one memory: their noise of tens of percent hides smaller slowdowns."""
+_DEFAULT = {name: by_gpus(value, ON_CPUS[name]) for name, value in ON_GPUS.items()}
 
 
 class HuntOptions(GangOptions):
@@ -21,18 +27,16 @@ class HuntOptions(GangOptions):
     unit: Literal["node", "rank"] = Field(
         "node", description="What to accuse: node, or rank (one GPU, on one node too)."
     )
-    size: str | None = Field(None, description="Size of each all_gather. [default: 1G on GPUs, 4M on CPUs]")
+    size: str | None = Field(None, description=f"Size of each all_gather. {_DEFAULT['size']}")
     iterations: Annotated[int | None, option("-n")] = Field(
-        None, ge=1, description="Runs per sample. [default: 20, 5 on CPUs]"
+        None, ge=1, description=f"Runs per sample. {_DEFAULT['iterations']}"
     )
-    samples: int | None = Field(
-        None, ge=1, description="Samples per test; their median counts. [default: 5, 3 on CPUs]"
-    )
+    samples: int | None = Field(None, ge=1, description=f"Samples per test; their median counts. {_DEFAULT['samples']}")
     threshold: float | None = Field(
         None,
         ge=0.05,
         le=0.99,
-        description="Fail below this share of the fleet's reference. [default: 0.9, 0.5 on CPUs]",
+        description=f"Fail below this share of the fleet's reference. {_DEFAULT['threshold']}",
     )
     floor: float | None = Field(None, ge=0, description="Busbw of healthy nodes in GB/s; two nodes alone require it.")
     full: bool = Field(False, description="Measure every pair (up to 32 units).")
@@ -54,19 +58,10 @@ class HuntOptions(GangOptions):
     def resolve(self, outputs: Outputs) -> HuntOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit."""
         placed = self.placed(outputs)
-        # Ranks on CPUs share cores and one memory: their noise of tens of percent hides smaller slowdowns.
-        size, iterations, samples, threshold = ("1G", 20, 5, 0.9) if placed.use_gpu else ("4M", 5, 3, 0.5)
-        found = placed.model_copy(
-            update={
-                "size": self.size or size,
-                "iterations": self.iterations or iterations,
-                "samples": self.samples or samples,
-                "threshold": self.threshold or threshold,
-                "target": outputs.target,
-                "nics": outputs.fabric.nics,
-                "network": Network.of(outputs.fabric.row),
-            }
-        )
+        usual = ON_GPUS if placed.use_gpu else ON_CPUS
+        update = {name: getattr(self, name) or value for name, value in usual.items()}
+        facts = {"target": outputs.target, "nics": outputs.fabric.nics, "network": Network.of(outputs.fabric.row)}
+        found = placed.model_copy(update={**update, **facts})
         if found.units < 2:
             raise WorkloadError(
                 f"one {self.unit} has no unit to be compared with: use more --nodes, or --unit rank for the GPUs of one"

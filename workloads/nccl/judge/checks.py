@@ -256,7 +256,7 @@ def bandwidth(
         algorithms = rules.algorithms_of(row.op, run, log)
         floor = rules.floor_of(expected.row.baselines, row.op, expected.nodes, row.size, algorithms)
         if not rules.large_enough(row.size):
-            text = f"{row.name} is the largest size: below 1 GiB it does not show the fabric"
+            text = f"{row.name} is the largest size: below {format_size(rules.MIN_SIZE)} it does not show the fabric"
             found.append(remark("small", text))
         elif value is None:
             text = f"{row.name} was measured in place only, unlike the published figures"
