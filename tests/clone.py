@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -24,6 +24,7 @@ from rehearsal.changes import copy_program
 PROJECT = Path(__file__).resolve().parents[1]
 # Every process of a test inherits it, whatever its process group.
 MARK = "RDMA_RAY_TEST"
+T = TypeVar("T")
 
 
 class Clone:
@@ -129,12 +130,13 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 300) -> None:
-    """Wait for a condition; fail with `what` on timeout."""
+def wait_until(condition: Callable[[], T], what: str | Callable[[], object] = "", timeout_s: float = 300) -> T:
+    """Wait until a condition is true, and return its value; fail with `what` on timeout."""
     deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.1)
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what() if callable(what) else what}"
+        time.sleep(0.05)
+    return found
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:

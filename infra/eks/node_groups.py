@@ -24,7 +24,7 @@ from pulumi_aws import autoscaling, ec2, eks
 from infra.catalog.aws import ACCELERATOR_LABEL, BLOCK_DRAIN_MINUTES
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EksMachine
-from infra.catalog.names import GPU
+from infra.catalog.names import EFA, GPU
 from infra.catalog.pins import EKS_RELEASES
 from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
@@ -35,7 +35,7 @@ from infra.settings import EksSettings
 GPU_LABELS = {
     # The NVIDIA device plugin selects nodes with this label, or those that node feature discovery labels.
     f"{GPU}.present": "true",
-    f"{EFA_RESOURCE}.present": "true",
+    f"{EFA}.present": "true",
 }
 """As in aws-ia/terraform-aws-eks-blueprints: nvidia-gpu-efa, 98d0eb4 (read 2026-08)."""
 

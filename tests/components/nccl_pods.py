@@ -25,6 +25,7 @@ from infra.local import processes
 from infra.nccl_job import Sweep, nccl_job
 from infra.nccl_job_manifest import manifests
 from infra.settings import parse
+from tests.clone import wait_until
 from tests.components import pod_log
 from tests.unit.stacks import GKE, changed
 
@@ -150,18 +151,12 @@ class Lab:
 
     def wait_for(self, index: int, text: str) -> None:
         """Wait until a text is in the log of a pod."""
-        deadline = time.monotonic() + DEADLINE_S
-        while text not in self.output(index):
-            assert time.monotonic() < deadline, f"no {text!r} in\n{self.output(index)}"
-            time.sleep(0.1)
+        wait_until(lambda: text in self.output(index), lambda: f"{text!r} in\n{self.output(index)}", DEADLINE_S)
 
     def wait_until_met(self, index: int) -> None:
         """Wait until a pod has logged in to pod 0, which may have started mpirun before."""
         answer = self.root / "run" / self.host(index) / "answer"
-        deadline = time.monotonic() + DEADLINE_S
-        while not (answer.exists() and answer.stat().st_size):
-            assert time.monotonic() < deadline, self.output(index)
-            time.sleep(0.1)
+        wait_until(lambda: answer.exists() and answer.stat().st_size, lambda: self.output(index), DEADLINE_S)
 
     def output(self, index: int) -> str:
         """Return the log of a pod so far, as `kubectl logs` prints it."""

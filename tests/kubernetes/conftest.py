@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from rehearsal.cluster.controllers.cloud_controllers import CloudControllers
 from rehearsal.fork_server import ForkServer
+from tests.clone import wait_until
 from tests.kubernetes.running_stack import RunningStack, running_stack
 from tools.kubernetes.control_plane import ControlPlane
 
@@ -25,10 +25,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """After all tests, or an interruption: no process works in the folders of this run."""
     base = tmp_path_factory.getbasetemp()
     yield
-    deadline = time.monotonic() + _GONE_WITHIN_S
-    while (found := at_work_in(base)) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not found
+    wait_until(lambda: not at_work_in(base), lambda: at_work_in(base), _GONE_WITHIN_S)
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from rehearsal.engine.workspace import ROOT
+from tests.clone import wait_until
 from tests.kubernetes.conftest import at_work_in
 
 GONE_S = 60.0
@@ -39,9 +39,6 @@ def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
         run.wait()
     assert run.returncode == 130, rest
     assert "interrupted; all processes have ended" in rest
-    deadline = time.monotonic() + GONE_S
-    while found := at_work_in(tmp_path):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
+    wait_until(lambda: not at_work_in(tmp_path), lambda: at_work_in(tmp_path), GONE_S)
     with sqlite3.connect(tmp_path / "workspace" / "clouds.sqlite") as state:
         assert state.execute("SELECT value FROM settings WHERE name = 'cluster'").fetchall() == [("null",)]

@@ -18,7 +18,7 @@ import requests
 from pydantic import SecretStr
 
 from infra.catalog.names import DASHBOARD_PORT, NAMESPACE
-from infra.catalog.pins import GKE_NETWORK_API, POD_MONITORING_API
+from infra.catalog.pins import GKE_NETWORK_API, POD_MONITORING_API, RAY_API
 from infra.outputs import FORWARDED
 from rehearsal.cluster.scaling import CPUS, Scale, pods, scaled
 from tests.kubernetes import stack_objects
@@ -27,7 +27,7 @@ from tests.pods.jobs import running
 from tests.pods.pod_cluster import PodCluster, run_to_end
 from tests.workloads.stack_outputs import LOCAL
 from tools.kubernetes import builds, kubectl
-from tools.kubernetes.api import ApiError, Json, NotYet
+from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from workloads.client.api import Job, JobsApi, UnreachableError
 
 RAY = Path(sys.executable).with_name("ray")
@@ -128,6 +128,15 @@ class DeployedStack:
     def head(self) -> Json | None:
         """Return the head's pod when it is ready, else None."""
         return next((pod for pod in self.pods("ray.io/node-type=head") if is_ready(pod)), None)
+
+    def until_another_head(self, lost: Json, within_s: float) -> None:
+        """Wait until a head is ready that is not this pod."""
+
+        def another() -> bool | None:
+            now = self.head()
+            return True if now is not None and now["metadata"]["uid"] != lost["metadata"]["uid"] else None
+
+        self.api.until(f"another head than {lost['metadata']['name']} to be ready", another, within_s)
 
     def nodes_at(self, addresses: Collection[str]) -> set[str]:
         """Return the nodes of the workers with these addresses."""
@@ -308,6 +317,16 @@ def _done(command: list[str], environment: Mapping[str, str], within_s: float) -
         text=True,
         timeout=within_s,
     )
+
+
+def end_of_rayjob(api: Api, name: str, within_s: float) -> Json:
+    """Wait until a RayJob has ended; return its status."""
+
+    def ended() -> Json | None:
+        status = (api.get(RAY_API, "RayJob", name, NAMESPACE) or {}).get("status", {})
+        return status if status.get("jobDeploymentStatus") in ("Complete", "Failed") else None
+
+    return api.until("the RayJob to end", ended, within_s)
 
 
 def answer(port: int, token: str | None) -> int:

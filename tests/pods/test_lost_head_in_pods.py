@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.catalog.names import NAMESPACE
-from infra.catalog.pins import RAY, RAY_API, RAY_IMAGE
+from infra.catalog.pins import RAY, RAY_IMAGE
 from infra.kubernetes.start_once import REFUSAL
 from rehearsal.cluster.scaling import Scale, scaled
 from tests.kubernetes import stack_objects
-from tests.pods.deployed_stack import LEFT_OUT, DeployedStack
+from tests.pods.deployed_stack import LEFT_OUT, DeployedStack, end_of_rayjob
 from tests.pods.pod_cluster import PodCluster
 from tools.kubernetes.api import Json
 from workloads.render.commands import ManifestOptions, manifests
@@ -87,12 +86,7 @@ def test_entry_point_starts_once(
     else:
         command = ["exec", head["metadata"]["name"], "-c", "ray-head", "--", "python", "-c", END_GCS]
         subprocess.run(stack.kubectl(*command), timeout=120, check=True)
-
-    def ended() -> Json | None:
-        status: Json = (stack.api.get(RAY_API, "RayJob", name, NAMESPACE) or {}).get("status", {})
-        return status if status.get("jobDeploymentStatus") in ("Complete", "Failed") else None
-
-    status = stack.api.until("the RayJob to end", ended, 400)
+    status = end_of_rayjob(stack.api, name, 400)
     assert (status["jobDeploymentStatus"], status["jobStatus"], status["failed"]) == ("Failed", "FAILED", 1), status
     # A line of the log: Ray also writes the whole command there.
     assert REFUSAL in status["message"].splitlines(), status["message"]

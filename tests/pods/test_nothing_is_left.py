@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from rehearsal.cluster.traces import traces
+from tests.clone import wait_until
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GONE_S = 60.0
@@ -42,11 +42,8 @@ def test_interruption_leaves_nothing(number: signal.Signals, until: str, tmp_pat
     nftables table, cgroup or file of the cluster is left, and no kernel setting has changed."""
     before = traces(tmp_path)
     ended_by(number, tmp_path, until)
-    deadline = time.monotonic() + _GONE_S
-    while (left := found(tmp_path, number) - before) and time.monotonic() < deadline:
-        # The guards of a killed owner's processes clean up asynchronously.
-        time.sleep(0.2)
-    assert left == frozenset()
+    # The guards of a killed owner's processes clean up asynchronously.
+    wait_until(lambda: found(tmp_path, number) <= before, lambda: found(tmp_path, number) - before, _GONE_S)
 
 
 def found(folder: Path, number: signal.Signals) -> frozenset[str]:

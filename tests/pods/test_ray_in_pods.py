@@ -271,13 +271,7 @@ def test_cluster_recovers_from_lost_head(gke: DeployedStack) -> None:
         gke.submit(port, "loses-head", TRIES, {"RAY_DEDUP_LOGS": "0"})
         gke.until_logged(port, "loses-head", "TRY 1")
     gke.kill(head)
-    name = head["metadata"]["name"]
-
-    def another() -> bool | None:
-        now = gke.head()
-        return True if now is not None and now["metadata"]["uid"] != head["metadata"]["uid"] else None
-
-    gke.api.until(f"another head than {name} to be ready", another, HEAD_S)
+    gke.until_another_head(head, HEAD_S)
     with gke.forwarded() as port:
         assert answer(port, gke.token) == 200
         assert gke.jobs(port).jobs() == []

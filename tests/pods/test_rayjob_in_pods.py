@@ -13,11 +13,12 @@ import pytest
 
 from infra.catalog.fabrics import HOST_GIB, INSTALLED
 from infra.catalog.names import NAMESPACE
-from infra.catalog.pins import KUEUE_API, RAY_API, RAY_IMAGE
+from infra.catalog.pins import KUEUE_API, RAY_IMAGE
+from infra.gke.pod import HOST_GIB, INSTALLED
 from rehearsal.cluster.scaling import Scale
 from tests.kubernetes import stack_objects
 from tests.kubernetes.queries import condition
-from tests.pods.deployed_stack import DeployedStack
+from tests.pods.deployed_stack import DeployedStack, end_of_rayjob
 from tests.pods.jobs import GANG, INSTALLED_GANG, running
 from tests.pods.pod_cluster import PodCluster, run_to_end
 from tools.kubernetes.api import Json
@@ -93,12 +94,7 @@ def test_rayjob_runs_gang_and_deletes_its_cluster(stack: DeployedStack) -> None:
     settings. With `queue: kueue` the RayJob is suspended as the stack writes it, Kueue admits its Workload within the
     quota and starts it, and the quota is free again when it has ended."""
     api = stack.api
-
-    def ended() -> Json | None:
-        status = (api.get(RAY_API, "RayJob", "gke-ray", NAMESPACE) or {}).get("status", {})
-        return status if status.get("jobDeploymentStatus") in ("Complete", "Failed") else None
-
-    status = api.until("the RayJob to end", ended, 600)
+    status = end_of_rayjob(api, "gke-ray", 600)
     assert (status["jobDeploymentStatus"], status["jobStatus"]) == ("Complete", "SUCCEEDED"), status
     api.until("its pods to go", lambda: not stack.pods() or None, 240)
     if not any(body["kind"] == "ClusterQueue" for body in stack.objects):

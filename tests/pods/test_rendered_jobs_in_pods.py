@@ -15,12 +15,11 @@ import pytest
 import yaml
 
 from infra.catalog.names import NAMESPACE
-from infra.catalog.pins import RAY, RAY_API, RAY_IMAGE
+from infra.catalog.pins import RAY, RAY_IMAGE
 from rehearsal.cluster.scaling import Scale, scaled
 from tests.kubernetes import stack_objects
-from tests.pods.deployed_stack import LEFT_OUT, DeployedStack
+from tests.pods.deployed_stack import LEFT_OUT, DeployedStack, end_of_rayjob
 from tests.pods.pod_cluster import PodCluster
-from tools.kubernetes.api import Json
 from workloads.render.commands import ManifestOptions, manifests
 from workloads.render.request import Request
 
@@ -85,10 +84,5 @@ def test_rendered_jobs_complete(stack: DeployedStack, apply: Apply) -> None:
 
     options = ["--nodes", "2", "--secret", "HF_TOKEN", "--working-dir", "/tmp"]
     apply("job", ["run", *options, "--", "python", "-c", CODE])
-
-    def ended() -> Json | None:
-        status = (api.get(RAY_API, "RayJob", "rendered", NAMESPACE) or {}).get("status", {})
-        return status if status.get("jobDeploymentStatus") in ("Complete", "Failed") else None
-
-    status = api.until("the RayJob to end", ended, 300)
+    status = end_of_rayjob(api, "rendered", 300)
     assert status["jobStatus"] == "SUCCEEDED", status

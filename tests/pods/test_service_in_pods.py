@@ -249,12 +249,7 @@ def test_lost_head_is_replaced_and_the_service_answers_again(service: DeployedSt
     lost = service.api.until("the head to be ready", service.head, 120)
     service.kill(lost)
     began = time.monotonic()
-
-    def another() -> bool | None:
-        now = service.head()
-        return True if now is not None and now["metadata"]["uid"] != lost["metadata"]["uid"] else None
-
-    service.api.until("another head", another, 300)
+    service.until_another_head(lost, 300)
     again = service.run([*asked, "400"], 420)
     print(f"answers again {time.monotonic() - began:.0f} s after the loss of the head")
     assert answered.splitlines()[-1] == again.splitlines()[-1] == "ANSWERED 0"

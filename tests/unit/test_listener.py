@@ -7,8 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from infra import listener
 from infra.listener import ListenerError, check, connect, get
 from infra.local.loopback import alive_nodes, http_status, listens
+from tests.clone import wait_until
 from tests.other_user import NOBODY, OtherUser, needs_root
 
 OTHERS = rf"another user listens there, (nobody \(uid {NOBODY}\)|uid {NOBODY})$"
@@ -77,7 +77,7 @@ def test_other_users_wildcard_is_not_this_users_address(port: int) -> None:
     """The system lets no two users listen where one connection could go to both; by IPv6 alone it is another one."""
     wanted = (("0.0.0.0", port), ("::", port, 0), ("127.0.0.9", port), ("::", port, 1))
     with closing(listening("127.0.0.1", port)), OtherUser(*wanted, ready=False) as other:
-        waits_for(lambda: len(bound(port)) == 3)
+        wait_until(lambda: len(bound(port)) == 3, timeout_s=10)
         assert bound(port) == {("127.0.0.1", os.geteuid()), ("127.0.0.9", NOBODY), ("::", NOBODY)}
         connect("127.0.0.1", port, 5).close()
         for host in ("127.0.0.9", "::1"):
@@ -90,13 +90,6 @@ def test_other_users_wildcard_is_not_this_users_address(port: int) -> None:
 
 def bound(port: int) -> set[tuple[str, int]]:
     return {(str(each.local[0]), each.uid) for each in listener._sockets(port) if each.state == listener.LISTEN}
-
-
-def waits_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @needs_root

@@ -79,6 +79,18 @@ class Cluster:
             check=False,
         )
 
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        """Start the command line as a user does, with more variables."""
+        return subprocess.Popen(
+            [self.command, *arguments],
+            env=self.environment() | variables,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
     def environment(self) -> dict[str, str]:
         """A user's environment that knows the cluster by its outputs only."""
         return self.clone.environment | {"RDMA_RAY_OUTPUTS": str(self.file)}

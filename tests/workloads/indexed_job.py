@@ -11,25 +11,17 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra.kubernetes.pods import INDEXED_JOB_POD, script_files
 from infra.local import processes
 from infra.local.loopback import free_ports
+from tests.clone import wait_until
 
 DEADLINE_S = 150.0
 _NETWORKS = itertools.count(20)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition; fail with `what` after the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.1)
 
 
 @dataclass
@@ -45,14 +37,17 @@ class Pod:
         """Its log so far."""
         return self.log.read_text(errors="replace")
 
+    def end_of_output(self) -> str:
+        return self.output[-3000:]
+
     def wait_for(self, text: str) -> None:
         """Wait until its log has this text."""
-        until(lambda: text in self.output or self.process.poll() is not None, f"{text!r} in\n{self.output[-3000:]}")
-        assert text in self.output, self.output[-3000:]
+        wait_until(lambda: text in self.output or self.process.poll() is not None, self.end_of_output, DEADLINE_S)
+        assert text in self.output, self.end_of_output()
 
     def code(self) -> int:
         """Wait for its end; return its exit code."""
-        until(lambda: self.process.poll() is not None, f"the end of a pod that printed\n{self.output[-3000:]}")
+        wait_until(lambda: self.process.poll() is not None, self.end_of_output, DEADLINE_S)
         return int(self.process.returncode)
 
     def kill(self) -> None:

@@ -19,8 +19,9 @@ import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
 from infra.local import processes
+from tests.clone import wait_until
 from tests.workloads.conftest import ROOT
-from tests.workloads.indexed_job import Job, Pod, until
+from tests.workloads.indexed_job import Job, Pod
 from tests.workloads.train.gpt_reference import (
     FIRST,
     RESUMED,
@@ -124,7 +125,7 @@ def test_pod_finds_the_head_by_file_despite_a_stale_name(make_job: MakeJob, root
     assert stale["address"] == f"{earlier.address(0)}:{earlier.ports[1]}"
     (shared / "rdma-ray" / "today.json").write_text(json.dumps(stale | {"job": "today"}))
     worker = job.start(1, head_host=earlier.address(0))
-    until(lambda: "another Job" in worker.output, "the worker meets the wrong head")
+    wait_until(lambda: "another Job" in worker.output, "the worker meets the wrong head")
     head = job.start(0)
     ended([head, worker], 0, 0)
     assert json.loads((root / "result").read_text())["addresses"] == [job.address(0), job.address(1)]
@@ -139,7 +140,7 @@ def test_pod_finds_the_head_by_file_despite_a_stale_name(make_job: MakeJob, root
 def test_restarted_worker_ends_its_generation(make_job: MakeJob, root: Path) -> None:
     job = make_job("worker-lost", 2, LONG)
     head, worker = job.start(0), job.start(1)
-    until((root / "result").exists, "the entry point runs")
+    wait_until((root / "result").exists, "the entry point runs")
     worker.kill()
     again = job.start(1, wait_s=5)
     ended([head], exits.PEER_LOST)
@@ -152,7 +153,7 @@ def test_restarted_worker_ends_its_generation(make_job: MakeJob, root: Path) -> 
 def test_restarted_head_is_another_generation(make_job: MakeJob, root: Path) -> None:
     job = make_job("head-lost", 2, LONG, folder=root)
     head, worker = job.start(0), job.start(1)
-    until((root / "result").exists, "the entry point runs")
+    wait_until((root / "result").exists, "the entry point runs")
     head.kill()
     ended([worker], exits.PEER_LOST)
     assert "the head of generation" in worker.output
@@ -168,7 +169,7 @@ def test_worker_of_a_drained_head_says_that_the_head_was_lost(make_job: MakeJob,
     """The head of a drained node gets SIGTERM: only that pod was asked to end."""
     job = make_job("drained", 2, LONG)
     head, worker = job.start(0), job.start(1)
-    until((root / "result").exists, "the entry point runs")
+    wait_until((root / "result").exists, "the entry point runs")
     head.process.send_signal(signal.SIGTERM)
     ended([head, worker], exits.STOPPED, exits.PEER_LOST)
     assert "the head ended: this pod was asked to end" in worker.output

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workloads.test_secrecy import CORPUS
 from workloads.secrecy import Masker, command_without_secrets, redacted
-
-CORPUS = sorted(
-    file
-    for folder in ("corpus", "logs")
-    for file in (Path(__file__).parent / "nccl" / folder).rglob("*.*")
-    if file.is_file()
-)
 
 
 @pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,14 @@ class Heads:
             server.close()
 
 
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
 async def find(worker: Worker) -> str:
     """Return the generation that a worker joins."""
     link, _, generation = await worker._find()
@@ -82,19 +92,17 @@ async def find(worker: Worker) -> str:
     return generation
 
 
-def test_worker_joins_the_right_head_of_two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_worker_joins_the_right_head_of_two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = Heads(monkeypatch, OTHER, HEAD)
-
-    async def run() -> None:
-        wrong, right = await heads.start(OTHER, job="earlier"), await heads.start(HEAD)
-        assert await find(Worker(a_pod(1, heads.port))) == right.generation
-        assert (list(wrong.members), list(right.members)) == ([], [1])
-        heads.close()
-
-    asyncio.run(run())
+    wrong, right = await heads.start(OTHER, job="earlier"), await heads.start(HEAD)
+    assert await find(Worker(a_pod(1, heads.port))) == right.generation
+    assert (list(wrong.members), list(right.members)) == ([], [1])
+    heads.close()
 
 
-def test_worker_rejects_a_head_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_worker_rejects_a_head_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """The impostor knows the Job's UID, which is no secret, and accepts every worker."""
     heads = Heads(monkeypatch, HEAD)
 
@@ -105,28 +113,22 @@ def test_worker_rejects_a_head_without_the_token(monkeypatch: pytest.MonkeyPatch
         # All it can do is return the proof that it received.
         link.send("welcome", proof=heard["proof"])
 
-    async def run() -> None:
-        heads.servers.append(await asyncio.start_server(impostor, sock=socket.create_server((HEAD, heads.port))))
-        with pytest.raises(OverError, match="wrong token") as over:
-            await find(Worker(a_pod(1, heads.port)))
-        assert over.value.code == exits.WRONG_TOKEN
-        heads.close()
-
-    asyncio.run(run())
+    heads.servers.append(await asyncio.start_server(impostor, sock=socket.create_server((HEAD, heads.port))))
+    with pytest.raises(OverError, match="wrong token") as over:
+        await find(Worker(a_pod(1, heads.port)))
+    assert over.value.code == exits.WRONG_TOKEN
+    heads.close()
 
 
-def test_head_rejects_a_worker_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_head_rejects_a_worker_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = Heads(monkeypatch, HEAD)
-
-    async def run() -> None:
-        head = await heads.start(HEAD)
-        with pytest.raises(OverError, match="wrong token"):
-            await find(Worker(a_pod(1, heads.port, token="guessed")))
-        assert not head.members
-        assert head.refused == ["pod 1, which has another token"]
-        heads.close()
-
-    asyncio.run(run())
+    head = await heads.start(HEAD)
+    with pytest.raises(OverError, match="wrong token"):
+        await find(Worker(a_pod(1, heads.port, token="guessed")))
+    assert not head.members
+    assert head.refused == ["pod 1, which has another token"]
+    heads.close()
 
 
 HOSTILE = (
@@ -184,39 +186,36 @@ def test_pods_join_and_the_log_stays_short_whatever_others_do_with_the_port(
     assert capsys.readouterr().out.count(f", from {HEAD.rpartition('.')[0]}") == 3
 
 
-def test_second_pod_of_an_index_ends_the_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_second_pod_of_an_index_ends_the_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = Heads(monkeypatch, HEAD)
-
-    async def run() -> None:
-        head = await heads.start(HEAD)
-        link, *_ = await Worker(a_pod(1, heads.port))._find()
-        with pytest.raises(OverError, match="was lost before") as refused:
-            await find(Worker(a_pod(1, heads.port)))
-        assert refused.value.code == exits.PEER_LOST
-        assert head.over.result().code == exits.PEER_LOST
-        link.close()
-        heads.close()
-
-    asyncio.run(run())
+    head = await heads.start(HEAD)
+    link, *_ = await Worker(a_pod(1, heads.port))._find()
+    with pytest.raises(OverError, match="was lost before") as refused:
+        await find(Worker(a_pod(1, heads.port)))
+    assert refused.value.code == exits.PEER_LOST
+    assert head.over.result().code == exits.PEER_LOST
+    link.close()
+    heads.close()
 
 
-def test_worker_uses_the_file_if_the_name_does_not_resolve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@in_a_loop
+async def test_worker_uses_the_file_if_the_name_does_not_resolve(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     heads = Heads(monkeypatch)
-
-    async def run() -> None:
-        head = await heads.start(HEAD, folder=tmp_path)
-        head._announce()
-        assert await find(Worker(a_pod(2, heads.port, folder=tmp_path))) == head.generation
-        with pytest.raises(OverError, match="does not resolve") as over:
-            await find(Worker(a_pod(1, heads.port)))
-        assert over.value.code == exits.HEAD_NOT_FOUND
-        heads.close()
-
-    asyncio.run(run())
+    head = await heads.start(HEAD, folder=tmp_path)
+    head._announce()
+    assert await find(Worker(a_pod(2, heads.port, folder=tmp_path))) == head.generation
+    with pytest.raises(OverError, match="does not resolve") as over:
+        await find(Worker(a_pod(1, heads.port)))
+    assert over.value.code == exits.HEAD_NOT_FOUND
+    heads.close()
 
 
 @pytest.mark.parametrize("what", ["fifo", "link", "endless", "list", "deep"])
-def test_nothing_at_the_place_of_the_file_stops_a_pod(
+@in_a_loop
+async def test_nothing_at_the_place_of_the_file_stops_a_pod(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
     """Pods of other jobs may have the same storage."""
@@ -237,29 +236,24 @@ def test_nothing_at_the_place_of_the_file_stops_a_pod(
         case "deep":
             file.write_text("[" * 50_000)
 
-    async def run() -> None:
-        with bounded_time(), pytest.raises(OverError, match=r"json cannot be read") as over:
-            await find(Worker(a_pod(1, heads.port, folder=tmp_path)))
-        assert over.value.code == exits.HEAD_NOT_FOUND
-        with bounded_time():
-            await Head(a_pod(0, heads.port, folder=tmp_path)).dismiss(0, "")
-
-    asyncio.run(run())
+    with bounded_time(), pytest.raises(OverError, match=r"json cannot be read") as over:
+        await find(Worker(a_pod(1, heads.port, folder=tmp_path)))
+    assert over.value.code == exits.HEAD_NOT_FOUND
+    with bounded_time():
+        await Head(a_pod(0, heads.port, folder=tmp_path)).dismiss(0, "")
     assert file.lstat()
 
 
-def test_worker_ignores_another_server_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_worker_ignores_another_server_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = Heads(monkeypatch, HEAD)
 
-    async def run() -> None:
-        async def web(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            writer.close()
+    async def web(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
 
-        heads.servers.append(await asyncio.start_server(web, sock=socket.create_server((HEAD, heads.port))))
-        with pytest.raises(OverError, match="leads to") as over:
-            await find(Worker(a_pod(1, heads.port)))
-        assert over.value.code == exits.HEAD_NOT_FOUND
-        heads.close()
-
-    asyncio.run(run())
+    heads.servers.append(await asyncio.start_server(web, sock=socket.create_server((HEAD, heads.port))))
+    with pytest.raises(OverError, match="leads to") as over:
+        await find(Worker(a_pod(1, heads.port)))
+    assert over.value.code == exits.HEAD_NOT_FOUND
+    heads.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -179,14 +178,7 @@ def test_training_reaches_its_accuracy(cluster: Cluster) -> None:
 
 
 def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
-    process = subprocess.Popen(
-        [cluster.command, "bench", "nccl", "--op", "all_reduce", "--per-node", "1", "--inject-fault", "hang:0"],
-        env=cluster.environment(),
-        cwd=cluster.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = cluster.start("bench", "nccl", "--op", "all_reduce", "--per-node", "1", "--inject-fault", "hang:0")
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("measuring"):

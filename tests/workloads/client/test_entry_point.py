@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from infra.outputs import JOB_STACK, job_stack
 from infra.settings import CloudSettings, from_stack_file
+from tests.clone import wait_until
 from tests.workloads.conftest import ROOT, Cluster
 from tests.workloads.stack_outputs import LOCAL
 from workloads.cli import main
@@ -268,11 +268,8 @@ def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
     variables = {"PYTHONPATH": str(ROOT), "RAY_JOB_STOP_WAIT_TIME_S": "45", "HF_TOKEN": "secret for ranks"}
     job_id = new_id("inside")
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, **variables})
-    deadline = time.monotonic() + 60
-    while (said := api.logs(job_id)).count("in attempt 0") < 2:
-        assert time.monotonic() < deadline, said
-        time.sleep(0.2)
-    assert said.count(f"sknar rof terces {REDACTED}") == 2
+    wait_until(lambda: api.logs(job_id).count("in attempt 0") >= 2, lambda: api.logs(job_id), 60)
+    assert api.logs(job_id).count(f"sknar rof terces {REDACTED}") == 2
     assert api.stop(job_id).status == "STOPPED"
     said = api.logs(job_id)
     assert said.count("saved a checkpoint") == 2

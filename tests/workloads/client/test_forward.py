@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from infra.catalog.names import DASHBOARD_PORT, SERVE_PORT
+from tests.clone import wait_until
 from tests.workloads.client.fake_kubectl import Fake
 from tests.workloads.conftest import ROOT
 from tests.workloads.stack_outputs import GKE
@@ -43,13 +43,6 @@ def connection(kubectl: Fake, **ray: str) -> Connection:
     file = kubectl.folder / "outputs.json"
     file.write_text(json.dumps(FORWARDED | {"ray": FORWARDED["ray"] | ray}))
     return Connection(StackOptions(outputs_file=file))
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def pod(phase: str, **status: Any) -> dict[str, Any]:
@@ -93,7 +86,9 @@ def test_kubectl_and_kubeconfig_end_with_a_killed_command(kubectl: Fake) -> None
         pid = int(version)
         guard = psutil.Process(psutil.Process(pid).ppid())
         command.kill()
-    until(lambda: not psutil.pid_exists(pid) and not guard.is_running() and not Path(folder).exists())
+    wait_until(
+        lambda: not psutil.pid_exists(pid) and not guard.is_running() and not Path(folder).exists(), timeout_s=10
+    )
 
 
 @pytest.mark.parametrize(
@@ -273,7 +268,7 @@ def test_dashboard_stays_at_its_address_until_ctrl_c(kubectl: Fake) -> None:
         port = int(process.stdout.readline().strip().removeprefix("http://127.0.0.1:"))
         [(pid, _)] = kubectl.calls("port-forward")
         os.kill(pid, signal.SIGKILL)
-        until(lambda: len(kubectl.calls("port-forward")) == 2)
+        wait_until(lambda: len(kubectl.calls("port-forward")) == 2, timeout_s=10)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=10)
     assert process.returncode == Exit.OK
@@ -281,7 +276,7 @@ def test_dashboard_stays_at_its_address_until_ctrl_c(kubectl: Fake) -> None:
     assert GKE["ray"]["token"] not in said
     (_, first), (again, second) = kubectl.calls("port-forward")
     assert second == first.replace(f" :{DASHBOARD_PORT}", f" {port}:{DASHBOARD_PORT}")
-    until(lambda: not psutil.pid_exists(again))
+    wait_until(lambda: not psutil.pid_exists(again), timeout_s=10)
 
 
 def test_kubeconfig_is_for_the_user_alone(kubectl: Fake, capsys: pytest.CaptureFixture[str]) -> None:

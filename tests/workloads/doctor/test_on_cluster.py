@@ -6,8 +6,9 @@ import json
 import shlex
 import sys
 import tarfile
-import time
+from functools import partial
 
+from tests.clone import wait_until
 from tests.workloads.conftest import Cluster
 from workloads.client.api import JobsApi
 from workloads.client.submit import submit
@@ -29,12 +30,12 @@ def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None
     api, job = JobsApi.of(cluster.outputs), new_id("mine")
     submit(api, job, shlex.join([sys.executable, "-c", WAITING]))
     try:
-        deadline = time.monotonic() + 60
-        while not any(
-            group["state"] == "PENDING" for group in api.call("/api/v0/placement_groups")["data"]["result"]["result"]
-        ):
-            assert time.monotonic() < deadline, api.logs(job)
-            time.sleep(0.3)
+        groups = partial(api.call, "/api/v0/placement_groups")
+        wait_until(
+            lambda: any(group["state"] == "PENDING" for group in groups()["data"]["result"]["result"]),
+            lambda: api.logs(job),
+            60,
+        )
         done = cluster.rdma_ray("inspect", "--out", "bundle.tar.gz")
         assert (done.stdout, done.returncode) == ("bundle.tar.gz\n", 0), done.stderr
         done = cluster.rdma_ray("doctor")

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 import pytest
 
+from tests.clone import wait_until
 from workloads.gang.masked import JOB_CONFIG
 from workloads.gang.options import RunOptions
 from workloads.gang.ranks import RankGang
@@ -154,7 +156,4 @@ def test_a_killed_driver_takes_the_command_along() -> None:
         pid = int(process.stdout.readline())
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 10
-        while os.path.exists(f"/proc/{pid}"):  # noqa: PTH110  # not a file
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: not psutil.pid_exists(pid), "the command ends", 10)

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.clone import wait_until
 from tests.workloads.conftest import Cluster, wait_until_free
 from workloads.client.api import JobsApi
 from workloads.client.follow import follow
@@ -154,10 +155,7 @@ def test_lost_agent_takes_its_ranks_along_and_the_gang_starts_again(cluster: Clu
 
 def test_stop_reaches_the_ranks(cluster: Cluster) -> None:
     job = start(cluster, *GANG, "--grace", "20", "--", "python", "user.py", "sleep")
-    deadline = time.monotonic() + 60
-    while job.api.logs(job.id).count("in attempt 0") < 4:
-        assert time.monotonic() < deadline, job.api.logs(job.id)
-        time.sleep(0.2)
+    wait_until(lambda: job.api.logs(job.id).count("in attempt 0") >= 4, lambda: job.api.logs(job.id), 60)
     assert cluster.rdma_ray("stop", job.id).returncode == 0
     assert job.api.job(job.id).status == "STOPPED"
     job.follow()

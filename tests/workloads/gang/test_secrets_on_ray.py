@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clone import wait_until
 from tests.workloads.conftest import ROOT, Cluster
 from workloads.client.api import Job, JobsApi
 from workloads.secrecy import REDACTED
@@ -44,19 +45,11 @@ class Observed:
         done = cluster.rdma_ray("run", *watch, self.secret[::-1], str(folder))
         assert done.returncode == 0, done.stderr
         self.id = done.stdout.strip()
-        self.wait(lambda: (folder / "watches").exists())
+        wait_until(lambda: (folder / "watches").exists(), timeout_s=90)
 
     def start(self, *arguments: str, secret: str | None = None) -> subprocess.Popen[str]:
         """Start a command as the owner of the secret."""
-        return subprocess.Popen(
-            [self.cluster.command, "run", "--secret", NAME, *arguments],
-            env=self.environment | {NAME: secret or self.secret},
-            cwd=self.cluster.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return self.cluster.start("run", "--secret", NAME, *arguments, **{NAME: secret or self.secret})
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         """Run a command to its end, and return its exit code and output."""
@@ -78,17 +71,10 @@ class Observed:
     def job(self, job_id: str) -> Job:
         return self.api.job(job_id)
 
-    def wait(self, condition: object) -> None:
-        deadline = time.monotonic() + 90
-        assert callable(condition)
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
     def report(self) -> list[str]:
         """Return what the observer saw: a line on its rounds, and each place with the secret or a package for it."""
         (self.folder / "stop").touch()
-        self.wait(lambda: (self.folder / "seen").exists())
+        wait_until(lambda: (self.folder / "seen").exists(), timeout_s=90)
         return (self.folder / "seen").read_text().splitlines()
 
 
@@ -97,7 +83,7 @@ def observed(cluster: Cluster, tmp_path: Path) -> Iterator[Observed]:
     found = Observed(cluster, tmp_path)
     yield found
     (tmp_path / "stop").touch()
-    found.wait(lambda: found.job(found.id).terminal)
+    wait_until(lambda: found.job(found.id).terminal, timeout_s=90)
 
 
 @contextmanager
@@ -122,7 +108,7 @@ def test_a_secret_is_seen_by_its_job_alone_whatever_ends_it(observed: Observed, 
     # It is stopped while it is pending. Ray ends it when the download of its folder does.
     with silent_server() as uri:
         client = observed.start("--request-id", "sealed-2", "--working-dir", uri, *python)
-        observed.wait(lambda: any(job.id == "sealed-2" for job in observed.api.jobs()))
+        wait_until(lambda: any(job.id == "sealed-2" for job in observed.api.jobs()), timeout_s=90)
         assert observed.cluster.rdma_ray("stop", "sealed-2", "--wait", "1").returncode == 1
         assert observed.job("sealed-2").status == "PENDING"
     pending = client.communicate(timeout=60)
@@ -130,10 +116,10 @@ def test_a_secret_is_seen_by_its_job_alone_whatever_ends_it(observed: Observed, 
     # The client is killed: before it submits, before it sends, and before it follows.
     observed.die("commands", "submit", "--request-id", "sealed-3", *python)
     observed.die("commands", "deliver", "--request-id", "sealed-4", *python)
-    observed.wait(lambda: "secrets-key" in observed.api.logs("sealed-4"))
+    wait_until(lambda: "secrets-key" in observed.api.logs("sealed-4"), timeout_s=90)
     assert observed.cluster.rdma_ray("stop", "sealed-4").returncode == 0
     observed.die("commands", "show_run", "--request-id", "sealed-5", *python)
-    observed.wait(lambda: observed.job("sealed-5").terminal)
+    wait_until(lambda: observed.job("sealed-5").terminal, timeout_s=90)
     assert observed.job("sealed-5").exit_code == 1
 
     assert observed.cluster.rdma_ray("inspect", "--out", str(tmp_path / "bundle.tar.gz")).returncode == 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 
+from tests.clone import wait_until
 from tests.workloads.conftest import Cluster, write_outputs
 from workloads.client.api import JobsApi
 from workloads.client.submit import submit
@@ -35,10 +35,7 @@ def test_top_shows_nodes_job_actor_and_why_a_demand_waits(cluster: Cluster) -> N
     job = new_id("run")
     submit(api, job, f"{sys.executable} -c {shlex.quote(JOB)}", None, {"workload": "run"})
     try:
-        deadline = time.monotonic() + 60
-        while "holds" not in api.logs(job):
-            assert time.monotonic() < deadline, api.logs(job)
-            time.sleep(0.2)
+        wait_until(lambda: "holds" in api.logs(job), lambda: api.logs(job), 60)
         done = cluster.rdma_ray("top", "--once", "--json")
         assert done.returncode == Exit.OK, done.stderr
         assert cluster.token not in done.stdout + done.stderr
@@ -60,10 +57,9 @@ def test_top_shows_nodes_job_actor_and_why_a_demand_waits(cluster: Cluster) -> N
         assert found.notes == []
     finally:
         api.stop(job)
-    deadline = time.monotonic() + 60
-    while monitors := [row for row in api.jobs() if row.metadata.get("workload") == "monitor" and not row.terminal]:
-        assert time.monotonic() < deadline, monitors
-        time.sleep(0.2)
+    wait_until(
+        lambda: all(row.terminal for row in api.jobs() if row.metadata.get("workload") == "monitor"), api.jobs, 60
+    )
     assert not [*cluster.logs.rglob("rdma-ray-top-*")]
 
 

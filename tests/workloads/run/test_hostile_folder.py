@@ -306,16 +306,16 @@ def test_a_sparse_file_counts_with_its_size_and_is_not_read(code: Path) -> None:
 
 
 def test_what_holds_nothing_but_multiplies_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2^30 paths to a folder without a file: all of it is left out, or a virtual environment."""
+    """2^30 paths to a folder without a file: it is empty, all of it is left out, or a virtual environment."""
     monkeypatch.setattr(folders, "MOST_FILES", 1000)
-    for last in ("pyvenv.cfg", "x.key"):
-        wide = tmp_path / last
+    for last in ("", "pyvenv.cfg", "x.key"):
+        wide = tmp_path / f"wide{last}"
         for level in range(30):
             (wide / str(level)).mkdir(parents=True)
             for name in "ab":
                 (wide / str(level) / name).symlink_to(f"../{level + 1}")
         (wide / "30").mkdir()
-        (wide / "30" / last).touch()
+        (wide / "30" / last).touch()  # without a name, the folder itself
         with bounded_time(), pytest.raises(WorkloadError, match="more than 1000 files, links or folders"):
             read(wide)
 

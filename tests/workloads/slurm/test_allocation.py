@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.clone import wait_until
 from workloads.cli import main
 from workloads.exits import Exit
 from workloads.options import ROOT
@@ -173,12 +173,12 @@ def test_part_of_the_nodes_in_a_step_of_the_user(folder: Path, start: Start) -> 
 def test_signal_ends_the_step_gracefully(folder: Path, start: Start, number: signal.Signals) -> None:
     """srun itself would have the nodes killed, which then leave their folders. After SIGKILL the step ends as well."""
     process = start("--", "x", UNTIL=str(folder / "never"))
-    until("the step runs", lambda: [*folder.glob("rdma-ray-slurm/job-7-*/outputs.json")])
+    wait_until(lambda: [*folder.glob("rdma-ray-slurm/job-7-*/outputs.json")], "the step runs", 20)
     assert [path.stat().st_mode & 0o777 for path in folder.glob("rdma-ray-slurm/*/token")] == [0o600]
     process.send_signal(number)
     said, _ = process.communicate(timeout=30)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    until("the folder is gone", lambda: not [*(folder / "rdma-ray-slurm").iterdir()])
+    wait_until(lambda: not [*(folder / "rdma-ray-slurm").iterdir()], "the folder is gone", 20)
     assert said.endswith("\nTERM\n")
     assert (folder / "canceled").read_text() == "--signal=TERM 7.4\n"
 
@@ -187,9 +187,9 @@ def test_second_interrupt_ends_srun(folder: Path, start: Start) -> None:
     """For nodes that do not answer the first one."""
     (folder / "programs" / "scancel").write_text('#!/bin/bash\n: >"$DOUBLES/canceled"\n')
     process = start("--", "x", UNTIL=str(folder / "end"))
-    until("the step runs", lambda: [*folder.glob("rdma-ray-slurm/job-7-*/outputs.json")])
+    wait_until(lambda: [*folder.glob("rdma-ray-slurm/job-7-*/outputs.json")], "the step runs", 20)
     process.send_signal(signal.SIGINT)
-    until("scancel was called", (folder / "canceled").exists)
+    wait_until((folder / "canceled").exists, "scancel was called", 20)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == Exit.STOPPED
@@ -228,10 +228,3 @@ def test_printed_script_runs_in_the_allocation(folder: Path, capfd: pytest.Captu
 def test_allocation_without_a_script_is_not_followed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["slurm", "attach", "7"]) == Exit.ERROR
     assert "job 7 is an allocation of salloc: its output is in its terminal" in capsys.readouterr().err
-
-
-def until(what: str, condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.slurm.test_node import until
+from tests.clone import wait_until
 from workloads.slurm import facts, members, node
 from workloads.slurm.members import ImpostorError, Link, Members, proof
 
@@ -219,7 +219,7 @@ def test_node_tries_again_until_its_time_limit(tmp_path: Path, monkeypatch: pyte
     with Members(ADDRESS, TOKEN, ["n1"], print) as head:
         port = head.port
         with worker._link(ADDRESS, port):
-            until(lambda: head.seen.keys() == {"n1"})
+            wait_until(lambda: head.seen.keys() == {"n1"}, timeout_s=10)
     late = threading.Timer(0.5, lambda: held.append(socket.create_server((ADDRESS, port))))
     held: list[socket.socket] = []
     late.start()

@@ -9,7 +9,6 @@ import resource
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +16,7 @@ import pytest
 from ray.scripts import scripts
 
 from infra.outputs import Outputs
+from tests.clone import wait_until
 from tests.other_user import OtherUser, needs_root
 from workloads.slurm import facts, head, node
 from workloads.slurm.members import Link, Members
@@ -143,11 +143,11 @@ def test_nodes_notice_each_others_end() -> None:
         with pytest.raises(ConnectionError):
             Link("127.0.0.1", members.port, "n1", "wrong")
         one, two = (Link("127.0.0.1", members.port, name, "token") for name in ("n1", "n2"))
-        until(lambda: members.seen.keys() == {"n1", "n2"})
+        wait_until(lambda: members.seen.keys() == {"n1", "n2"}, timeout_s=10)
         assert members.lost() is None
         assert not two.closed(0.0)
         one.__exit__()
-        until(lambda: members.lost() == "n1")
+        wait_until(lambda: members.lost() == "n1", timeout_s=10)
         silent.close()
     assert two.closed(5.0)
 
@@ -185,10 +185,3 @@ def test_folder_that_another_node_removed_before_its_lock_is_replaced(
     with node.own_place() as place:
         assert sorted(each.name for each in place.iterdir()) == ["lock", "tmp"]
     assert [*tmp_path.iterdir()] == []
-
-
-def until(condition: object) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

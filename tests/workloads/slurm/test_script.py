@@ -10,12 +10,12 @@ import shlex
 import signal
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.clone import wait_until
 from workloads.cli import main
 from workloads.exits import Exit
 from workloads.slurm.options import SlurmOptions
@@ -169,9 +169,7 @@ def test_folder_goes_with_the_head(place: Place, tmp_path: Path) -> None:
 def test_signal_ends_the_nodes_first_and_removes_the_token(place: Place, tmp_path: Path) -> None:
     process = place(WAITS="1")
     token = tmp_path / "sto rage" / "job-7" / "token"
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "python-0").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until((tmp_path / "python-0").exists, "the node starts", 10)
     assert (token.stat().st_mode & 0o777, len(token.read_text())) == (0o600, 64)
     assert (token.parent / "nodes").read_text() == "n0 10.0.0.0\nn1 10.0.0.1\n"
     # As Slurm: the whole job gets it.

@@ -8,19 +8,14 @@ from typing import Any
 
 import pytest
 
-from infra.outputs import Outputs
 from tests.workloads import stack_outputs
 from tests.workloads.conftest import ROOT
-from tests.workloads.train.training import measured, rank, record, result
+from tests.workloads.train.training import measured, outputs, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.train.options import REQUEST, ConvNeXtOptions, settable
 from workloads.train.request import environment, resolve_convnext
 from workloads.train.result import TrainResult
-
-
-def outputs(gpus: int = 0) -> Outputs:
-    return stack_outputs.outputs(gpus=gpus, storage={"path": "/storage"})
 
 
 def asked(gpus: int = 8, **options: Any) -> ConvNeXtOptions:

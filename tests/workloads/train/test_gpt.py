@@ -12,12 +12,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from infra.outputs import Outputs
-from tests.workloads import stack_outputs
 from tests.workloads.conftest import ROOT
 from tests.workloads.gloo_ranks import on_ranks
 from tests.workloads.train.gpt_reference import FIRST, LAST, RESUMED, losses, request, train
-from tests.workloads.train.training import measured, rank, record, result
+from tests.workloads.train.training import measured, outputs, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.train import shards, trainer
@@ -161,10 +159,6 @@ def test_another_text_is_refused_between_ranks_and_on_resume(tmp_path: Path) -> 
     assert on_ranks(_with_text, 1, spec) == [None]
     [error] = on_ranks(_with_text, 1, spec.replace("{rank}", "1"))
     assert "the run started with text " in (error or "")
-
-
-def outputs(gpus: int = 0) -> Outputs:
-    return stack_outputs.outputs(gpus=gpus, storage={"path": "/storage"})
 
 
 def test_defaults_depend_on_the_stack() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import time
 from typing import Any
 
 import psutil
 
+from tests.clone import wait_until
 from tests.workloads.conftest import Cluster, wait_until_free
 from workloads.exits import Exit
 from workloads.train.checkpoints import RunFolder, label_of
@@ -20,20 +19,10 @@ LENGTH = ("--global-batch", "16", "--checkpoint-every", "5", *(part for text in 
 def test_a_run_continues_after_a_killed_worker_a_killed_driver_and_a_damaged_checkpoint(cluster: Cluster) -> None:
     """test_surviving.py compares every bit with an uninterrupted run."""
     arguments = ["--name", "cn-killed", "--workers", "2", "--steps", "30", *LENGTH, "--inject-fault", "kill:1:8"]
-    process = subprocess.Popen(
-        [str(cluster.command), "train", "convnext", *arguments],
-        env=cluster.environment(),
-        cwd=cluster.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = cluster.start("train", "convnext", *arguments)
     # Ray Train starts the workers again, from step 5; then the driver dies, too.
-    deadline = time.monotonic() + 300
-    while checkpoints(cluster, "cn-killed")[-1:] < [10]:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: checkpoints(cluster, "cn-killed")[-1:] >= [10] or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
     for driver in drivers("cn-killed"):
         driver.kill()
     said, complained = process.communicate(timeout=400)

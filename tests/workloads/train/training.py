@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from infra.catalog.pins import RAY
+from infra.outputs import Outputs
+from tests.workloads import stack_outputs
 from workloads.hardware.gpu import Gpu
 from workloads.train.figures import AttemptTimes, RankTimes, fields
 from workloads.train.options import ConvNeXtOptions
 from workloads.train.result import Goodput, Outcome, Record, Survival, TrainResult, TrainWorker
 from workloads.train.timeline import Clock
+
+
+def outputs(gpus: int = 0) -> Outputs:
+    """Return the outputs of a stack with a shared folder."""
+    return stack_outputs.outputs(gpus=gpus, storage={"path": "/storage"})
 
 
 def rank(
