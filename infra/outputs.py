@@ -153,9 +153,8 @@ class Outputs(Contract):
 
 def cloud_outputs(
     settings: CloudSettings,
-    machine: Machine,
     ray_cluster: str,
-    kubeconfig: Output[str] | None,
+    kubeconfig: Output[str] | str | None,
     token: Output[str] | str,
     *,
     serve_token: Output[str] | None = None,
@@ -168,6 +167,7 @@ def cloud_outputs(
         token: Ray's token, secret.
         serve_token: Token of a service's requests, secret.
     """
+    machine = settings.machine
     service = {"serve": f"http://{FORWARDED}:{SERVE_PORT}", "serveToken": serve_token}
     return {
         "target": settings.target,
@@ -207,7 +207,7 @@ def job_stack(settings: CloudSettings, ray_cluster: str) -> str:
 
     The pods' template contains it, so it contains only what describes these pods: a change would replace the job.
     """
-    outputs = cloud_outputs(settings, settings.machine, ray_cluster, kubeconfig=None, token="")
+    outputs = cloud_outputs(settings, ray_cluster, kubeconfig=None, token="")
     outputs["nodes"] |= {"min": settings.ray.max_workers, "max": settings.ray.max_workers}
     outputs["fabric"] |= {"floors": []}
     outputs["storage"] = {"path": outputs["storage"]["path"]} if outputs["storage"] else None

@@ -63,13 +63,12 @@ def _help_texts(module: str) -> dict[str, str]:
     return found
 
 
-def by_gpus(with_gpus: object, without: object) -> str:
-    """Return the part of an option's help with its defaults on a stack with GPUs and on one without."""
-    return f"[default: {with_gpus}]" if with_gpus == without else f"[default: {with_gpus}; {without} without GPUs]"
+def by_gpus(without: object, on_gpus: object) -> str:
+    """Return the part of an option's help with its defaults on a stack without GPUs and on one with."""
+    return f"[default: {on_gpus}]" if on_gpus == without else f"[default: {on_gpus}; {without} without GPUs]"
 
 
-WAIT_S = 1800
-"""Default of each `--wait` for nodes: a cloud needs minutes to start machines (this project's choice)."""
+WAIT_S = 1800  # of each `--wait` for nodes: a cloud needs minutes to start machines (this project's choice)
 DEFAULT_STACK = "local"
 T = TypeVar("T")
 Flat = Annotated[T, option(name="*")]

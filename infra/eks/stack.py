@@ -48,7 +48,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
     names = EksNames(pulumi.get_stack(), str(aws.config.region))
     stack = EksStack(settings, names)
     name, kubeconfig = names.named("ray"), stack.kubeconfig
-    return cloud_outputs(settings, settings.machine, name, kubeconfig, stack.token, serve_token=stack.serve_token)
+    return cloud_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
 def provider_problems(settings: EksSettings, region: str | None) -> list[Problem]:

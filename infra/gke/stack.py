@@ -47,7 +47,7 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
     name, kubeconfig = stack.site.named("ray"), stack.kubeconfig
-    return cloud_outputs(settings, settings.machine, name, kubeconfig, stack.token, serve_token=stack.serve_token)
+    return cloud_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
 def project_problems(project: str | None) -> list[Problem]:

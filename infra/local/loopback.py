@@ -14,7 +14,6 @@ from infra.listener import ListenerError, connect, get
 # Below the ephemeral ports of Linux and macOS (32768 and 49152 upwards), so that Ray's own connections cannot take a
 # port between the moment it is found free and the moment Ray binds it.
 _PORTS = range(20_000, 30_000)
-DASHBOARD_PORT = 8265
 
 
 def node_address(position: int) -> str:

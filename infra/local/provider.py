@@ -20,10 +20,11 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
+from infra.catalog.names import DASHBOARD_PORT
 from infra.local import loopback
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder
-from infra.local.loopback import DASHBOARD_PORT, free_ports, node_address
+from infra.local.loopback import free_ports, node_address
 from infra.local.node import LocalNode
 
 Properties = dict[str, Any]

@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-from infra.catalog.machines import CATALOG
 from infra.outputs import cloud_outputs
 from infra.settings.cloud import CloudSettings
 from tests.kubernetes.queries import name, ray_cluster
@@ -27,9 +26,8 @@ def findings(stack: RunningStack) -> dict[tuple[str, str], str]:
     """Return the cause of each finding by its check and place, without that of Ray."""
     settings = stack.settings
     assert isinstance(settings, CloudSettings)
-    machine = CATALOG[settings.nodes.machine]
     kubeconfig = stack.plane.kubeconfig.read_text()
-    outputs = cloud_outputs(settings, machine, name(ray_cluster(stack.api)), kubeconfig, "no-token")  # type: ignore[arg-type]
+    outputs = cloud_outputs(settings, name(ray_cluster(stack.api)), kubeconfig, "no-token")
     outputs["ray"] |= {"jobs": "http://127.0.0.1:1"}
     folders = builds.programs("kubectl")["kubectl"].parent, os.environ["PATH"]
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, PATH=":".join(map(str, folders))):

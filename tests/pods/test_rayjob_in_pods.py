@@ -14,7 +14,6 @@ import pytest
 from infra.catalog.fabrics import HOST_GIB, INSTALLED
 from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import KUEUE_API, RAY_IMAGE
-from infra.gke.pod import HOST_GIB, INSTALLED
 from rehearsal.cluster.scaling import Scale
 from tests.kubernetes import stack_objects
 from tests.kubernetes.queries import condition

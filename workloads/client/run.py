@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,24 +87,21 @@ def run_job(
     folder = LogFolder(logs) if logs else None
     metadata = {"workload": name}
     kind, job_id = kind_of(metadata), new_id(name)
+    take = folder.take if folder else None
     if here:
-        try:
-            ended = run_here(job_id, kind, request, environment or {}, folder.take if folder else None)
-            return conclude(stack.outputs, ended, kind, job.json_file, out)
-        finally:
-            if folder is not None:
-                print(folder.summary(), file=sys.stderr)
-    command = shlex.join([python_of(stack.outputs), "-m", kind.driver, request])
-    api = stack.accepting_jobs()
-    submit_driver(api, job_id, command, metadata, environment)
-    if job.detach:
-        print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
-        print(job_id)
-        return Exit.OK
-    kind.view.note(f"job {job_id} on {stack.outputs.ray.cluster}")
+        end = partial(run_here, job_id, kind, request, environment or {}, take)
+    else:
+        command = shlex.join([python_of(stack.outputs), "-m", kind.driver, request])
+        api = stack.accepting_jobs()
+        submit_driver(api, job_id, command, metadata, environment)
+        if job.detach:
+            print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
+            print(job_id)
+            return Exit.OK
+        kind.view.note(f"job {job_id} on {stack.outputs.ray.cluster}")
+        end = partial(attend, api, job_id, kind.view, stop_on_interrupt=True, listener=take)
     try:
-        ended = attend(api, job_id, kind.view, stop_on_interrupt=True, listener=folder.take if folder else None)
-        return conclude(stack.outputs, ended, kind, job.json_file, out)
+        return conclude(stack.outputs, end(), kind, job.json_file, out)
     finally:
         if folder is not None:
             print(folder.summary(), file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -105,7 +106,10 @@ class GangOptions(BaseModel):
 
 def _default(name: str, write: Callable[[Any], str] = str) -> str:
     """Return the part of an option's help with what a run without a preset does."""
-    return by_gpus(*(write(getattr(preset, name)) for preset in (DEFAULT, DEFAULT.on_cpus())))
+    return by_gpus(*(write(getattr(preset, name)) for preset in (DEFAULT.on_cpus(), DEFAULT)))
+
+
+_size = partial(_default, write=written_size)
 
 
 class BenchOptions(GangOptions):
@@ -118,10 +122,8 @@ class BenchOptions(GangOptions):
     patterns: Annotated[list[str], option(name="--pattern", show_default=False)] = Field(
         [], description=f"p2p: {', '.join(PATTERNS)} or all; repeatable. [default: {PAIRS}]"
     )
-    begin: Annotated[str | None, option("-b")] = Field(
-        None, description=f"Smallest size. {_default('begin', written_size)}"
-    )
-    end: Annotated[str | None, option("-e")] = Field(None, description=f"Largest size. {_default('end', written_size)}")
+    begin: Annotated[str | None, option("-b")] = Field(None, description=f"Smallest size. {_size('begin')}")
+    end: Annotated[str | None, option("-e")] = Field(None, description=f"Largest size. {_size('end')}")
     factor: Annotated[int | None, option("-f")] = Field(
         None, description=f"Ratio of consecutive sizes. {_default('factor')}"
     )
@@ -230,8 +232,7 @@ class BenchOptions(GangOptions):
         return sweep(begin, end, factor, step)
 
 
-DEVICES = 8
-"""Tensors of a worker without GPUs: those of a machine with eight."""
+DEVICES = 8  # tensors of a worker without GPUs: those of a machine with eight
 
 
 class MultiGpuOptions(GangOptions):
@@ -240,7 +241,7 @@ class MultiGpuOptions(GangOptions):
     per_node: Hidden[int] = 1
     nodes: int = Field(2, ge=1, description="Nodes, with a worker on each.")
     devices: int | None = Field(
-        None, ge=1, description=f"Tensors per worker. {by_gpus('one per GPU of a node', DEVICES)}"
+        None, ge=1, description=f"Tensors per worker. {by_gpus(DEVICES, 'one per GPU of a node')}"
     )
     backend: Literal["auto", "nccl", "gloo"] = Field(
         "auto", description="auto: NCCL on GPUs, which needs CuPy; gloo on a stack without GPUs."

@@ -75,7 +75,7 @@ def format_size(size: int) -> str:
 
 def written_size(size: int) -> str:
     """Return bytes as options have them: `16M`, `8G`."""
-    return format_size(size).replace(" ", "").removesuffix("iB")
+    return re.sub(" |i?B", "", format_size(size))
 
 
 def figure(value: float) -> str:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, TypeAdapter, model_validator
 from workloads.options import WAIT_S, Hidden, by_gpus, option
 from workloads.train.data.source import DataOptions
 
-STEPS, STEPS_ON_CPUS = 500, 50
+STEPS = (50, 500)  # of `train convnext` without GPUs, and with
 
 
 class TrainRunOptions(BaseModel, frozen=True, extra="forbid"):
@@ -180,7 +180,7 @@ class ConvNeXtOptions(TrainRunOptions, ConvNeXtSettings):
     set: Annotated[tuple[str, ...], option(metavar="KEY=VALUE")] = Field(
         (), description="Any other setting of docs/training.md. May be repeated."
     )
-    steps: int | None = Field(None, ge=1, description=f"Steps in all. {by_gpus(STEPS, STEPS_ON_CPUS)}")
+    steps: int | None = Field(None, ge=1, description=f"Steps in all. {by_gpus(*STEPS)}")
     epochs: int | None = Field(None, ge=1, description="Epochs in all, instead of --steps.")
     global_batch: Annotated[int, option(show_default=False)] = Field(
         0,
@@ -226,19 +226,21 @@ class ConvNeXtOptions(TrainRunOptions, ConvNeXtSettings):
         return self
 
 
-GPT_ON_GPUS: dict[str, Any] = {"size": "small", "batch": 16, "precision": "bf16", "steps": STEPS}
-GPT_ON_CPUS: dict[str, Any] = {"size": "tiny", "batch": 8, "precision": "fp32", "steps": 100}
-_GPT = {name: by_gpus(value, GPT_ON_CPUS[name]) for name, value in GPT_ON_GPUS.items()}
+GPT: dict[str, tuple[Any, Any]] = {
+    "size": ("tiny", "small"), "batch": (8, 16), "precision": ("fp32", "bf16"), "steps": (100, STEPS[1]),
+}  # fmt: skip
+"""Defaults without GPUs, and with."""
+_GPT = {name: by_gpus(*pair) for name, pair in GPT.items()}
 
 
 class GPTSettings(BaseModel, frozen=True, extra="forbid"):
     """What a worker computes in a step. The defaults are those without GPUs."""
 
     size: Annotated[Literal["tiny", "small", "medium", "large", "xl"], option(show_default=False)] = Field(
-        GPT_ON_CPUS["size"], description=f"0.1, 85, 303, 680 or 1,208 million parameters. {_GPT['size']}"
+        GPT["size"][0], description=f"0.1, 85, 303, 680 or 1,208 million parameters. {_GPT['size']}"
     )
     batch: Annotated[int, option(show_default=False)] = Field(
-        GPT_ON_CPUS["batch"], ge=1, description=f"Sequences of each worker in a step. {_GPT['batch']}"
+        GPT["batch"][0], ge=1, description=f"Sequences of each worker in a step. {_GPT['batch']}"
     )
     context: Hidden[int | None] = Field(None, ge=1, description="Tokens of a sequence, instead of the size's.")
     data_path: Annotated[str | None, option(metavar="PATH")] = Field(
@@ -248,7 +250,7 @@ class GPTSettings(BaseModel, frozen=True, extra="forbid"):
         "ddp", description="Every worker has the whole model (ddp), or a shard of it (fsdp)."
     )
     precision: Annotated[Literal["fp32", "bf16"], option(show_default=False)] = Field(
-        GPT_ON_CPUS["precision"],
+        GPT["precision"][0],
         description=f"Type of matrix products; parameters and their gradients' sums are fp32. {_GPT['precision']}",
     )
     checkpoint_activations: Hidden[bool] = Field(

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from workloads.exits import WorkloadError
 from workloads.results.events import new_id
 from workloads.train.logs import forwarded
-from workloads.train.options import (
-    GPT_ON_CPUS,
-    GPT_ON_GPUS,
-    STEPS,
-    STEPS_ON_CPUS,
-    ConvNeXtOptions,
-    ConvNeXtSettings,
-    GPTOptions,
-    Single,
-    TrainRunOptions,
-)
+from workloads.train.options import GPT, STEPS, ConvNeXtOptions, ConvNeXtSettings, GPTOptions, Single, TrainRunOptions
 from workloads.train.result import TrainResult
 
 if TYPE_CHECKING:
@@ -122,7 +112,7 @@ def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXt
     else:
         update["global_batch"] = options.batch * workers
     if not options.epochs:
-        update["steps"] = options.steps or (STEPS if nodes.gpus_per_node else STEPS_ON_CPUS)
+        update["steps"] = options.steps or STEPS[nodes.gpus_per_node > 0]
     options = options.model_copy(update=update)
     if options.compare is not None:
         options = options.model_copy(update={"single": single(options.compare, options)})
@@ -132,8 +122,8 @@ def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXt
 def resolve_gpt(outputs: Stack, options: GPTOptions) -> GPTOptions:
     """Return the resolved options. WorkloadError names what the stack cannot run."""
     _check_path(outputs, options.data_path, folder=False)
-    usual = GPT_ON_GPUS if outputs.nodes.gpus_per_node else GPT_ON_CPUS
-    chosen = {name: value for name, value in usual.items() if name not in options.model_fields_set}
+    on_gpus = outputs.nodes.gpus_per_node > 0
+    chosen = {name: pair[on_gpus] for name, pair in GPT.items() if name not in options.model_fields_set}
     if options.epochs:
         chosen.pop("steps", None)
     workers = gang(outputs, options.workers)

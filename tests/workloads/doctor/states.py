@@ -209,7 +209,7 @@ def cloud(name: str, workers: int = 2) -> State:
                     {"name": f"nic{at}", "attributes": {"dra.net/rdma": {"bool": True}}} for at in range(machine.nics)
                 ]
                 found["device slices"].append(body("ResourceSlice", node, {"nodeName": node, "devices": devices}))
-    outputs = cloud_outputs(settings, machine, cluster, "kubeconfig", "the-token")  # type: ignore[arg-type]
+    outputs = cloud_outputs(settings, cluster, "kubeconfig", "the-token")
     resources = {"GPU": float(machine.gpus), "CPU": float(machine.pod_cpus or 0)}
     no_head = settings.ray.mode == "indexed-job"
     accepts = settings.ray.mode == "cluster"

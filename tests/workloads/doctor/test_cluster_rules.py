@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import CATALOG
 from infra.outputs import Outputs, cloud_outputs, job_stack
 from infra.settings import parse
 from infra.settings.cloud import CloudSettings
@@ -205,8 +204,7 @@ def test_outputs_say_whether_the_folder_is_reached_over_efa() -> None:
     for efa in (False, True):
         storage = settings.storage.model_copy(update={"efa": efa})
         changed = settings.model_copy(update={"storage": storage})
-        machine = CATALOG[settings.nodes.machine]
-        outputs = Outputs.model_validate(cloud_outputs(changed, machine, "ray", "kubeconfig", "token"))  # type: ignore[arg-type]
+        outputs = Outputs.model_validate(cloud_outputs(changed, "ray", "kubeconfig", "token"))
         assert outputs.storage is not None
         assert outputs.storage.efa is efa
         assert "storage" in (job := job_stack(changed, "ray"))

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from infra.outputs import Outputs
 
 
-ON_GPUS: dict[str, Any] = {"size": "1G", "iterations": 20, "samples": 5, "threshold": 0.9}
-ON_CPUS: dict[str, Any] = {"size": "4M", "iterations": 5, "samples": 3, "threshold": 0.5}
-"""Ranks on CPUs share cores and one memory: their noise of tens of percent hides smaller slowdowns."""
-_DEFAULT = {name: by_gpus(value, ON_CPUS[name]) for name, value in ON_GPUS.items()}
+DEFAULTS: dict[str, tuple[Any, Any]] = {
+    "size": ("4M", "1G"), "iterations": (5, 20), "samples": (3, 5), "threshold": (0.5, 0.9),
+}  # fmt: skip
+"""Without GPUs, and with. Ranks on CPUs share cores: their noise of tens of percent hides smaller slowdowns."""
+_DEFAULT = {name: by_gpus(*pair) for name, pair in DEFAULTS.items()}
 
 
 class HuntOptions(GangOptions):
@@ -58,8 +59,7 @@ class HuntOptions(GangOptions):
     def resolve(self, outputs: Outputs) -> HuntOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit."""
         placed = self.placed(outputs)
-        usual = ON_GPUS if placed.use_gpu else ON_CPUS
-        update = {name: getattr(self, name) or value for name, value in usual.items()}
+        update = {name: getattr(self, name) or pair[placed.use_gpu] for name, pair in DEFAULTS.items()}
         facts = {"target": outputs.target, "nics": outputs.fabric.nics, "network": Network.of(outputs.fabric.row)}
         found = placed.model_copy(update={**update, **facts})
         if found.units < 2:

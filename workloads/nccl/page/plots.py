@@ -20,7 +20,7 @@ from workloads.nccl.judge.expectation import Expectation, ceiling
 from workloads.nccl.point_patterns import Variant
 from workloads.nccl.report import largest
 from workloads.nccl.result import BenchResult, Pair, Row
-from workloads.nccl.units import format_size
+from workloads.nccl.units import format_size, written_size
 from workloads.terminal.plots import BAD, GRID, INK, LINES, SOFT, encoded, style
 
 LATENCY_SIZE = 64 * 2**10  # bytes up to which the time of a run is latency more than bandwidth
@@ -115,7 +115,7 @@ def curves(axes: Axes, lines: Groups, against: Iterable[Level] = (), title: str 
     sizes = sorted({row.size for rows in lines.values() for row in rows})
     ticks = sizes[:: -ceil(len(sizes) / 6)]  # from the largest size, which is the one that is judged
     axes.set(xscale="log", xlim=(sizes[0] * 0.8, sizes[-1] * 1.25), ylabel="µs" if latency else "GB/s")
-    axes.set_xticks(ticks, [re.sub(" |i?B", "", format_size(size)) for size in ticks])
+    axes.set_xticks(ticks, [written_size(size) for size in ticks])
     if latency and 0 < least * 20 < most:
         axes.set_yscale("log")
     else:
