@@ -130,6 +130,14 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
+def executable(file: Path, text: str) -> Path:
+    """Write a program, with its folder."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
 def wait_until(condition: Callable[[], T], what: str | Callable[[], object] = "", timeout_s: float = 300) -> T:
     """Wait until a condition is true, and return its value; fail with `what` on timeout."""
     deadline = time.monotonic() + timeout_s

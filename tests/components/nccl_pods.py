@@ -25,7 +25,7 @@ from infra.local import processes
 from infra.nccl_job import Sweep, nccl_job
 from infra.nccl_job_manifest import manifests
 from infra.settings import parse
-from tests.clone import wait_until
+from tests.clone import executable, wait_until
 from tests.components import pod_log
 from tests.unit.stacks import GKE, changed
 
@@ -97,10 +97,8 @@ class Lab:
 
     def add(self, program: str, text: str) -> None:
         """Add a program of bash to the PATH of the pods."""
-        file = self.root / "bin" / program
         with WRITE_OR_START:
-            file.write_text(f"#!/bin/bash\n{text}\n")
-        file.chmod(0o755)
+            executable(self.root / "bin" / program, f"#!/bin/bash\n{text}\n")
 
     def host(self, index: int) -> str:
         return f"lab-{index}.{DOMAIN}"

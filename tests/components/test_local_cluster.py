@@ -17,6 +17,7 @@ from infra.local import loopback, processes
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
+from tests.clone import executable
 from tests.other_user import needs_root
 from tests.planted import ATTACKER, VICTIM, as_user, shared_folder
 
@@ -157,9 +158,7 @@ def test_node_that_ray_found_too_slow_is_restarted(tmp_path: Path, message: str,
     folder.make()
     # A program that prints Ray's message and ends takes the place of Ray.
     (folder.path / "environment").unlink()
-    folder.python.parent.mkdir(parents=True)
-    folder.python.write_text(f"#!/bin/sh\necho once >> {tmp_path}/count\necho '{message}'\nexit 1\n")
-    folder.python.chmod(0o755)
+    executable(folder.python, f"#!/bin/sh\necho once >> {tmp_path}/count\necho '{message}'\nexit 1\n")
     with pytest.raises(ray_node.NodeError, match=message):
         ray_node.start(
             folder,

@@ -19,6 +19,7 @@ import pytest
 from infra.catalog.fabrics import INSTALLED
 from infra.catalog.pins import GKE_NETWORK_API
 from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT
+from tests.clone import executable
 from tests.kubernetes.doctor import findings
 from tests.kubernetes.queries import (
     GPU,
@@ -117,9 +118,7 @@ def test_ray_starts_only_with_the_settings_of_the_fabric(two: list[Json], tmp_pa
     (command,) = two[0]["spec"]["containers"][0]["args"]
     ray, script = tmp_path / "bin" / "ray", tmp_path / "scripts" / "set_nccl_env.sh"
     for file, text in ((ray, '#!/bin/sh\necho "ray with $SETTINGS"\n'), (script, "export SETTINGS=those\n")):
-        file.parent.mkdir()
-        file.write_text(text)
-        file.chmod(0o755)
+        executable(file, text)
     line = ["bash", "-c", command.replace("/usr/local/gib", str(tmp_path))]
     environment = {"PATH": f"{ray.parent}:{os.environ['PATH']}"}
     worker = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)

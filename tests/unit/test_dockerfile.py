@@ -14,6 +14,7 @@ import torch
 from infra.catalog.fabrics import LIBRARIES
 from infra.catalog.pins import OWN_TAG, RAY
 from infra.settings import CloudSettings
+from tests.clone import executable
 from tests.unit.stacks import eks, gke
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,9 +83,7 @@ def test_pods_and_image_look_for_the_libraries_in_the_same_places() -> None:
 def test_command_runs_from_the_code_that_the_image_contains(tmp_path: Path) -> None:
     """The image's `rdma-ray`, with its PYTHONPATH and without the packages that it leaves out."""
     (written,) = re.findall(r"^RUN (printf .*?) > /usr/local/bin/rdma-ray", CODE, flags=re.MULTILINE)
-    command = tmp_path / "rdma-ray"
-    command.write_text(subprocess.check_output(["/bin/sh", "-c", written], text=True))
-    command.chmod(0o755)
+    command = executable(tmp_path / "rdma-ray", subprocess.check_output(["/bin/sh", "-c", written], text=True))
     for name in re.findall(r"^COPY --chown=ray (\w+) /opt/rdma-ray/\1$", CODE, flags=re.MULTILINE):
         (tmp_path / "opt").mkdir(exist_ok=True)
         (tmp_path / "opt" / name).symlink_to(ROOT / name)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from tests.clone import executable
 from tests.hostile import bounded_memory, run
 from tests.workloads.hostile_cluster import (
     HEAD,
@@ -181,9 +182,7 @@ def test_the_end_of_a_long_log_is_read_in_bounded_memory(outputs: Path) -> None:
 
 
 def test_a_kubectl_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text("#!/bin/sh\nexec yes 0123456789\n")
-    program.chmod(0o700)
+    executable(tmp_path / "kubectl", "#!/bin/sh\nexec yes 0123456789\n")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(kubectl, "LARGEST", 2**20)
     began = time.monotonic()

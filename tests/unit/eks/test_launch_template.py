@@ -18,6 +18,7 @@ from moto import mock_aws
 from infra.catalog.machines import EKS_CATALOG, EksMachine, cpu_machine_vcpus
 from infra.eks.interfaces import Interface, Kind, interfaces
 from infra.eks.launch_template import LUSTRE_OVER_EFA, MEMLOCK_BYTES, node_config, user_data
+from tests.clone import executable
 
 Place = tuple[int, int, Kind]
 
@@ -103,8 +104,7 @@ def calls(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
 
     def run(count: int, broken: str | None = None) -> tuple[int, list[str]]:
         called, programs, devices = tmp_path / "called", tmp_path / "programs", tmp_path / "infiniband"
-        for folder in (programs, devices):
-            folder.mkdir()
+        devices.mkdir()
         for driver, bus in (("mlx5_core", 0), *(("efa", bus) for bus in range(1, count + 1))):
             place = tmp_path / "pci" / f"0000:{bus:02x}:00.0"
             place.mkdir(parents=True)
@@ -116,8 +116,7 @@ def calls(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
         for name in ("rpm", "dnf", "ip", "modprobe", "lnetctl"):
             text = f"#!/bin/bash\necho {name} $* >> {called}\necho '{prints.get(name, '')}'\n"
             # The client is not installed yet.
-            (programs / name).write_text(f'{text}[[ "{name} $*" != "{broken}"* && {name} != rpm ]]\n')
-            (programs / name).chmod(0o755)
+            executable(programs / name, f'{text}[[ "{name} $*" != "{broken}"* && {name} != rpm ]]\n')
         script = LUSTRE_OVER_EFA.replace("/sys/class/infiniband", str(devices))
         environment = {"PATH": f"{programs}:/usr/bin:/bin"}
         done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, check=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import chromium
+from tests.clone import executable
 
 
 @pytest.fixture
@@ -21,10 +22,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_package_with_another_hash_is_not_used(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    npm = machine / "npm"
     # As `npm pack --pack-destination FOLDER` does, with its last argument as the folder.
-    npm.write_text('#!/bin/sh\nfor folder; do :; done; echo forged > "$folder/package.tgz"\n')
-    npm.chmod(0o755)
+    executable(machine / "npm", '#!/bin/sh\nfor folder; do :; done; echo forged > "$folder/package.tgz"\n')
     chromium.main()
     assert "another hash" in capsys.readouterr().out
     assert chromium.find() is None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clone import wait_until
+from tests.clone import executable, wait_until
 from tools import ci
 from tools.go_build import cache
 from tools.process import INTERRUPTED
@@ -25,11 +25,8 @@ pytestmark = pytest.mark.usefixtures("signals_put_back")
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Name of a program that prints, waits and ends by its arguments: TEXT SECONDS STATUS."""
-    program = tmp_path / "part"
-    program.write_text(
-        f'#!/bin/sh\necho "$1 begins"\nsleep "$2"\necho "$1 ends"\necho "$1" >> {tmp_path}/ran\nexit "$3"\n'
-    )
-    program.chmod(0o755)
+    text = f'#!/bin/sh\necho "$1 begins"\nsleep "$2"\necho "$1 ends"\necho "$1" >> {tmp_path}/ran\nexit "$3"\n'
+    executable(tmp_path / "part", text)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return "part"
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rehearsal.clouds.registry import cloud
+from tests.clone import executable
 from tools.recovery import (
     AWS_IMPORTS,
     DISTINGUISHED_BY,
@@ -235,9 +236,7 @@ def test_half_written_attrs_files_are_removed(tmp_path: Path) -> None:
 
 def command_line(folder: Path, script: str) -> dict[str, str]:
     """An environment in which `aws` is this script, and the only program besides the system's."""
-    program = folder / "aws"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
+    executable(folder / "aws", f"#!/bin/sh\n{script}\n")
     return {"PATH": os.pathsep.join([str(folder), "/usr/bin", "/bin"])}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clone import executable
 from tools import setup
 
 
@@ -22,10 +23,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(path: Path, name: str, says: str) -> Path:
-    program = path / name
-    program.write_text(f"#!/bin/sh\necho '{says}'\n")
-    program.chmod(0o755)
-    return program
+    return executable(path / name, f"#!/bin/sh\necho '{says}'\n")
 
 
 def test_old_pulumi_is_not_used_if_go_can_build(machine: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.engine.workspace import ROOT
+from tests.clone import executable
 from tools import stack as make
 
 PASSPHRASE, FILE = "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"
@@ -26,10 +27,7 @@ def clone(tmp_path: Path) -> Path:
     for file in ("bin/pulumi", "Pulumi.local.yaml", "Pulumi.gke.yaml"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)
-    engine = tmp_path / ".tools" / "bin" / "pulumi"
-    engine.parent.mkdir(parents=True)
-    engine.write_text(ENGINE)
-    engine.chmod(0o755)
+    executable(tmp_path / ".tools" / "bin" / "pulumi", ENGINE)
     return tmp_path
 
 
@@ -111,11 +109,8 @@ def test_lock_is_explained_and_kept(
 ) -> None:
     """A lock of a backend that is no folder, as the engine reports it: only its owner can say that it is stale."""
     calls = clone / "calls"
-    engine = clone / "engine"
-    engine.write_text(
-        f"#!/bin/sh\necho $1 >> {calls}\ncat >&2 <<'END'\n{locked(f'ann@{host} (pid {pid})')}\nEND\nexit 255"
-    )
-    engine.chmod(0o755)
+    text = f"#!/bin/sh\necho $1 >> {calls}\ncat >&2 <<'END'\n{locked(f'ann@{host} (pid {pid})')}\nEND\nexit 255"
+    engine = executable(clone / "engine", text)
     monkeypatch.setenv("PULUMI_BACKEND_URL", "gs://b")
     monkeypatch.setattr(make, "ROOT", clone)
     monkeypatch.setattr(make, "PULUMI", str(engine))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clone import executable
 from tests.workloads.conftest import ROOT
 from tests.workloads.stack_outputs import LOCAL, TOKEN
 from workloads.cli import main, prepared
@@ -86,10 +87,7 @@ def test_the_wrapper_finds_the_project_through_a_link_and_spaces(tmp_path: Path)
     assert bare.returncode == 1
     assert re.search(rf"no environment in {project}/.venv.*make setup", bare.stderr, re.DOTALL)
 
-    (project / ".venv" / "bin").mkdir(parents=True)
-    python = project / ".venv" / "bin" / "python"
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$PYTHONPATH" "$@"\n')
-    python.chmod(0o700)
+    executable(project / ".venv" / "bin" / "python", '#!/bin/sh\nprintf "%s\\n" "$PYTHONPATH" "$@"\n')
     said = subprocess.check_output([link, "bench", "a b"], text=True, env={"PATH": "/usr/bin:/bin"})
     assert said.splitlines() == [str(project), "-P", "-m", "workloads.cli", "bench", "a b"]
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from infra.outputs import Outputs
+from tests.clone import executable
 from tests.workloads.stack_outputs import GKE as DOCUMENT
 from tests.workloads.stack_outputs import TOKEN, outputs
 from workloads.cli import main
@@ -50,10 +51,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def engine(project: Path, script: str) -> None:
-    (project / "bin").mkdir()
-    program = project / "bin" / "pulumi"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o700)
+    executable(project / "bin" / "pulumi", f"#!/bin/sh\n{script}\n")
 
 
 def test_outputs_come_from_the_engine(project: Path) -> None:

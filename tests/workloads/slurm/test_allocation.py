@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clone import wait_until
+from tests.clone import executable, wait_until
 from workloads.cli import main
 from workloads.exits import Exit
 from workloads.options import ROOT
@@ -61,10 +61,8 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of an allocation of three nodes."""
     programs = tmp_path / "programs"
-    programs.mkdir()
     for name, body in PROGRAMS.items():
-        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-        (programs / name).chmod(0o755)
+        executable(programs / name, f"#!/bin/bash\n{body}\n")
     monkeypatch.chdir(tmp_path)
     variables = {"PATH": f"{programs}:{os.environ['PATH']}", "DOUBLES": str(tmp_path), "SRUN_CPUS_PER_TASK": "2"}
     for name, value in (variables | ALLOCATION | {f"SLURM_{name}": "2" for name in TASKS}).items():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clone import executable
 from workloads.cli import main
 from workloads.exits import Exit
 from workloads.slurm import commands
@@ -32,8 +33,7 @@ class Site:
         self.program("sinfo", "echo n1")
 
     def program(self, name: str, body: str) -> None:
-        (self.folder / name).write_text(f"#!/bin/bash\n{body}\n")
-        (self.folder / name).chmod(0o755)
+        executable(self.folder / name, f"#!/bin/bash\n{body}\n")
 
     def states(self, *states: str) -> None:
         """Each is `STATE REASON CODE`, or a line that is run first."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clone import wait_until
+from tests.clone import executable, wait_until
 from workloads.cli import main
 from workloads.exits import Exit
 from workloads.slurm.options import SlurmOptions
@@ -92,8 +92,7 @@ def place(tmp_path: Path) -> Place:
         mount: tuple[str, ...] = (), **variables: str,
     ) -> subprocess.Popen[str]:  # fmt: skip
         for name, body in {**bodies, **({engine: ENGINE} if engine else {})}.items():
-            (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-            (programs / name).chmod(0o755)
+            executable(programs / name, f"#!/bin/bash\n{body}\n")
         options = SlurmOptions(
             machine="p5.48xlarge", storage=str(tmp_path / "sto rage"), python="python", image=image, mount=mount
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tests.clone import executable
+
 # It forks like the real one, whose child is the machine's first process.
 _UNSHARE = """#!/bin/sh
 echo "unshare $*" >> NOTES
@@ -45,6 +47,4 @@ class StandIns:
 
     def write(self, name: str, text: str) -> None:
         """Put a program there; NOTES stands for the file of the notes."""
-        program = self.folder / name
-        program.write_text(text.replace("NOTES", str(self._notes)))
-        program.chmod(0o755)
+        executable(self.folder / name, text.replace("NOTES", str(self._notes)))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.catalog.pins import KUBERNETES_BUILT
-from tests.clone import wait_until
+from tests.clone import executable, wait_until
 from tools import go_build, setup
 from tools.kubernetes import builds
 
@@ -45,9 +45,7 @@ class Machine:
 
     def go(self, version: str = "1.26.8", *, last: str = "exit 0") -> None:
         """Put a compiler on PATH."""
-        program = self.path / "go"
-        program.write_text(_COMPILER.format(version=version, log=self.log, last=last))
-        program.chmod(0o755)
+        executable(self.path / "go", _COMPILER.format(version=version, log=self.log, last=last))
 
     def calls(self) -> int:
         """Number of builds."""
