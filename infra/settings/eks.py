@@ -113,12 +113,13 @@ class EksStorage(CloudStorage):
         ge=SMALLEST_GIB,
         le=1_000_000,
         title="GiB",
-        description="eks: size of the FSx file system in front of the bucket: 1200, or a multiple of 2400.",
+        description="eks: size of the FSx file system in front of the bucket:"
+        f" {SMALLEST_GIB}, or a multiple of {STEP_GIB}.",
     )
     efa: Flag = Field(
         False,
-        description="eks: whether the file system also answers over EFA. It takes 4800 GiB and can be chosen at "
-        "creation only (docs/eks.md).",
+        description=f"eks: whether the file system also answers over EFA. It takes {SMALLEST_EFA_GIB} GiB and can be "
+        "chosen at creation only (docs/eks.md).",
     )
     export_deletions: Flag = Field(
         False,

@@ -70,7 +70,10 @@ class GkeNodes(CloudNodes):
             lambda v: MAX_RUN_HOURS if "flex-start" in f"{v['nodes.capacity']} {v['nodes.fallback']}" else None,
             f"{MAX_RUN_HOURS} with flex-start, else not set",
         ),
-    ] = Field(title="hours", description="gke: hours after which a flex-start node ends, at most 168 (seven days).")
+    ] = Field(
+        title="hours",
+        description=f"gke: hours after which a flex-start node ends, at most {MAX_RUN_HOURS} (seven days).",
+    )
 
     compact: Annotated[
         Flag,

@@ -20,7 +20,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from infra.catalog.baselines import Baseline
+from infra.catalog.baselines import MARGIN, Baseline
 from infra.catalog.fabrics import TRANSPORTS
 from infra.catalog.machines import CATALOG, NVLINK, Machine
 from workloads.evidence.facts import LogFacts
@@ -36,7 +36,7 @@ from workloads.nccl.units import BUSBW_FACTORS, busbw
 from workloads.options import Hidden, option
 
 MIN_SIZE = 2**30
-FAIL_BELOW = 0.90
+FAIL_BELOW = MARGIN
 WARN_BELOW = 0.95
 """Shares of the expected bandwidth: nccl-tests fails below 0.9 of NCCL_TESTS_MIN_BW (its README, read 2026-11); the
 warning is our choice."""
