@@ -110,7 +110,7 @@ MUTATIONS: Sequence[tuple[str, str, str]] = (
     (PROBLEMS, "    if not facts.carried and not facts.truncated:\n", "    if False:\n"),
     (PROBLEMS, "    if facts.mixed:\n", "    if False:\n"),
     (READING, "if merged is not None and len(found.runs) > 1:", "if False:"),
-    (RULES, "FAIL_BELOW = 0.90", "FAIL_BELOW = 0.50"),
+    (RULES, "FAIL_BELOW = MARGIN", "FAIL_BELOW = 0.50"),
     (RULES, "floor.algorithm is None or not algorithms or floor.algorithm in algorithms", "True"),
 )
 
