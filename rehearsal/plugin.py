@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable
-from concurrent import futures
+from functools import partial
 
-import grpc
-from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import provider_pb2_grpc
 
 from rehearsal.clouds.registry import cloud
 from rehearsal.engine.protocol import Provider
 from rehearsal.engine.state import State
 from rehearsal.engine.workspace import NotOursError, of_this_process
-
-_LOOK_EVERY_S = 0.2
+from tools.host.language_host import answer
 
 
 def main(package: str) -> int:
@@ -35,18 +30,8 @@ def serve(package: str, engine: int, gone: Callable[[], bool]) -> int:
     except NotOursError as problem:
         print(f"pulumi-resource-{package}: {problem}", file=sys.stderr)
         return 1
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=16), options=_GRPC_CHANNEL_OPTIONS)
     servicer = _servicer(package, State(workspace.cloud_state), engine)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    print(port, flush=True)
-    over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
-    while not over.wait(_LOOK_EVERY_S) and not gone():
-        pass
-    server.stop(grace=None)
+    answer(16, partial(provider_pb2_grpc.add_ResourceProviderServicer_to_server, servicer), gone)
     return 0
 
 

@@ -73,21 +73,26 @@ def main() -> None:
 
 def serve(gone: Callable[[], bool]) -> None:
     """Print the port, and serve until the engine ends this process or is `gone`."""
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=_GRPC_CHANNEL_OPTIONS)
-    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(ProjectHost(), server)
+    answer(4, lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(ProjectHost(), server), gone)
+    if gone():
+        # The program's thread is blocked in a call to an engine that has exited.
+        os._exit(1)
+
+
+def answer(threads: int, add: Callable[[grpc.Server], None], gone: Callable[[], bool]) -> None:
+    """Serve what `add` adds to a server: print the port, and return when the engine ends this process or is `gone`."""
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=threads), options=_GRPC_CHANNEL_OPTIONS)
+    add(server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
     over = threading.Event()
-    # The engine interrupts its hosts when it exits; a traceback would appear in the user's output.
+    # The engine interrupts hosts and plugins when it exits; a traceback would appear in the user's output.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
     while not over.wait(_LOOK_EVERY_S) and not gone():
         pass
     server.stop(grace=None)
-    if gone():
-        # The program's thread is blocked in a call to an engine that has exited.
-        os._exit(1)
 
 
 if __name__ == "__main__":
