@@ -11,7 +11,7 @@ from typing import Any
 from infra.catalog.names import GPU
 from infra.catalog.pins import GIB_IMAGE
 from tests.workloads.doctor import states
-from tests.workloads.doctor.fault import Fault, change_probe, named, remove, set_condition
+from tests.workloads.doctor.fault import Fault, change_probe, named, planting, remove, set_condition
 from tests.workloads.doctor.kubernetes_faults import WORKER, event, not_ready, pending
 from tests.workloads.doctor.states import HOUR, NOW, SIDECAR, at, body
 from workloads.doctor.machines import NETWORKS
@@ -36,17 +36,14 @@ def crash(reason: str = "CrashLoopBackOff", **more: Any) -> Json:
     return {"name": "c", "restartCount": 40, "state": state, "lastState": last} | more
 
 
-def daemon(owner: str, namespace: str = SYSTEM, kind: str = "DaemonSet", **status: Any) -> Any:
+@planting
+def daemon(state: State, /, owner: str, namespace: str = SYSTEM, kind: str = "DaemonSet", **status: Any) -> None:
     """A pod that belongs to node gpu-2."""
-
-    def plant(state: State) -> None:
-        its = {"phase": "Running", "containerStatuses": [crash()]} | status
-        owners = [{"kind": kind, "name": owner}]
-        pod = body("Pod", f"{owner}-x", {"nodeName": "gpu-2"}, its, namespace=namespace, ownerReferences=owners)
-        pod["status"].setdefault("conditions", [{"type": "Ready", "status": "False", "lastTransitionTime": LONG_AGO}])
-        state.kubernetes["system pods"].append(pod)
-
-    return plant
+    its = {"phase": "Running", "containerStatuses": [crash()]} | status
+    owners = [{"kind": kind, "name": owner}]
+    pod = body("Pod", f"{owner}-x", {"nodeName": "gpu-2"}, its, namespace=namespace, ownerReferences=owners)
+    pod["status"].setdefault("conditions", [{"type": "Ready", "status": "False", "lastTransitionTime": LONG_AGO}])
+    state.kubernetes["system pods"].append(pod)
 
 
 def waits_for_its_node(state: State) -> None:
@@ -85,17 +82,17 @@ def ended(reason: str, code: int = 1, age: float = 600) -> Json:
     return {"terminated": {"reason": reason, "exitCode": code, "finishedAt": at(NOW - age)}}
 
 
-def failed(reason: str | None, message: str | None, target: str | None = None, name: str = WORKER) -> Any:
-    def plant(state: State) -> None:
-        pod = named(state, "pods", name)
-        pod["status"] = {"phase": "Failed", "reason": reason, "message": message, "containerStatuses": []}
-        if target is not None:
-            set_condition(pod, "DisruptionTarget", "True", at(NOW - 600), reason=target, message="")
-        if name == WORKER:
-            state.ray["nodes"].pop()
-            state.probes.pop()
-
-    return plant
+@planting
+def failed(
+    state: State, /, reason: str | None, message: str | None, target: str | None = None, name: str = WORKER
+) -> None:
+    pod = named(state, "pods", name)
+    pod["status"] = {"phase": "Failed", "reason": reason, "message": message, "containerStatuses": []}
+    if target is not None:
+        set_condition(pod, "DisruptionTarget", "True", at(NOW - 600), reason=target, message="")
+    if name == WORKER:
+        state.ray["nodes"].pop()
+        state.probes.pop()
 
 
 def exited(state: State) -> None:
@@ -104,15 +101,13 @@ def exited(state: State) -> None:
     named(state, "pods", WORKER)["status"]["containerStatuses"] = [status]
 
 
-def unmounted(message: str, name: str = BUCKET_WORKER) -> Any:
-    def plant(state: State) -> None:
-        not_ready(state, "pods", name, phase="Pending", containerStatuses=[crash("ContainerCreating", lastState={})])
-        named(state, "pods", name)["status"].pop("initContainerStatuses", None)
-        state.ray["nodes"].pop()
-        state.probes[-1:] = []
-        event(state, "FailedMount", message, name)
-
-    return plant
+@planting
+def unmounted(state: State, /, message: str, name: str = BUCKET_WORKER) -> None:
+    not_ready(state, "pods", name, phase="Pending", containerStatuses=[crash("ContainerCreating", lastState={})])
+    named(state, "pods", name)["status"].pop("initContainerStatuses", None)
+    state.ray["nodes"].pop()
+    state.probes[-1:] = []
+    event(state, "FailedMount", message, name)
 
 
 def only_addresses(state: State) -> None:

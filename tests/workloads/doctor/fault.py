@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from workloads.doctor.state import State
 
 Json = dict[str, Any]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.check}: {self.cause}"
+
+
+def planting(change: Callable[Concatenate[State, P], object]) -> Callable[P, Callable[[State], object]]:
+    """Make a change of a state by arguments a function of these that returns the change."""
+    return lambda *args, **more: lambda state: change(state, *args, **more)
 
 
 def named(state: State, section: str, name: str) -> Json:

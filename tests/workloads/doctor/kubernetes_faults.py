@@ -7,7 +7,7 @@ from typing import Any
 
 from infra.catalog.names import EFA, GPU
 from tests.workloads.doctor import states
-from tests.workloads.doctor.fault import Fault, named, remove, set_condition
+from tests.workloads.doctor.fault import Fault, named, planting, remove, set_condition
 from tests.workloads.doctor.states import HOUR, NOW, at, body
 from workloads.doctor.machines import NETWORKS
 from workloads.doctor.state import State
@@ -83,12 +83,10 @@ def autoscaler_warns(state: State) -> None:
     state.kubernetes["system events"] = [warning | {"message": message}]
 
 
-def not_started(reason: str) -> Any:
-    def plant(state: State) -> None:
-        not_ready(state, "pods", WORKER, phase="Pending", containerStatuses=waiting(reason))
-        without_ray_node(state)
-
-    return plant
+@planting
+def not_started(state: State, /, reason: str) -> None:
+    not_ready(state, "pods", WORKER, phase="Pending", containerStatuses=waiting(reason))
+    without_ray_node(state)
 
 
 def without_ray_node(state: State) -> None:
@@ -101,15 +99,13 @@ def not_set_up(state: State) -> None:
     event(state, "FailedMount", 'MountVolume.SetUp failed for volume "gib"')
 
 
-def killed(name: str, container: str, reason: str) -> Any:
-    def plant(state: State) -> None:
-        ended = {"reason": reason, "exitCode": 137, "finishedAt": at(NOW - 600)}
-        (status,) = [
-            each for each in named(state, "pods", name)["status"]["containerStatuses"] if each["name"] == container
-        ]
-        status |= {"restartCount": 1, "lastState": {"terminated": ended}}
-
-    return plant
+@planting
+def killed(state: State, /, name: str, container: str, reason: str) -> None:
+    ended = {"reason": reason, "exitCode": 137, "finishedAt": at(NOW - 600)}
+    (status,) = [
+        each for each in named(state, "pods", name)["status"]["containerStatuses"] if each["name"] == container
+    ]
+    status |= {"restartCount": 1, "lastState": {"terminated": ended}}
 
 
 def unbound(state: State) -> None:
@@ -135,12 +131,10 @@ def seven_devices(state: State) -> None:
     state.kubernetes["device slices"][0]["spec"]["devices"].pop()
 
 
-def allocatable(name: str, amount: str | None) -> Any:
-    def plant(state: State) -> None:
-        found = named(state, "nodes", "gpu-1")["status"]["allocatable"]
-        found.pop(name) if amount is None else found.update({name: amount})
-
-    return plant
+@planting
+def allocatable(state: State, /, name: str, amount: str | None) -> None:
+    found = named(state, "nodes", "gpu-1")["status"]["allocatable"]
+    found.pop(name) if amount is None else found.update({name: amount})
 
 
 def unused(state: State) -> None:

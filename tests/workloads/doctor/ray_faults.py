@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tests.workloads.doctor import states
-from tests.workloads.doctor.fault import Fault, change_probe
+from tests.workloads.doctor.fault import Fault, change_probe, planting
 from tests.workloads.doctor.states import HOUR, NOW
 from workloads.doctor.state import State
 
@@ -57,20 +57,16 @@ def unanswered(reason: str) -> Any:
     return lambda state: (state.unknown.update(ray=reason), state.absent.update(probes="no Ray"))
 
 
-def on_gpus(number: int, **update: Any) -> Any:
-    def plant(state: State) -> None:
-        first, *rest = state.probes[number].gpus
-        change_probe(state, number, gpus=[first.model_copy(update=update), *rest])
-
-    return plant
+@planting
+def on_gpus(state: State, /, number: int, **update: Any) -> None:
+    first, *rest = state.probes[number].gpus
+    change_probe(state, number, gpus=[first.model_copy(update=update), *rest])
 
 
-def on_nics(number: int, **update: Any) -> Any:
-    def plant(state: State) -> None:
-        first, *rest = state.probes[number].nics
-        change_probe(state, number, nics=[first.model_copy(update=update), *rest])
-
-    return plant
+@planting
+def on_nics(state: State, /, number: int, **update: Any) -> None:
+    first, *rest = state.probes[number].nics
+    change_probe(state, number, nics=[first.model_copy(update=update), *rest])
 
 
 def probed(number: int = 1, **update: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from infra.catalog.pins import RAY_IMAGE
 from infra.kubernetes.time_limit_pod import ENDED
 from tests.workloads.doctor import states
-from tests.workloads.doctor.fault import Fault, named, set_condition
+from tests.workloads.doctor.fault import Fault, named, planting, set_condition
 from tests.workloads.doctor.states import HOUR, NOW, at, body
 from workloads.doctor.state import State
 
@@ -25,17 +25,15 @@ def without_pods(state: State) -> None:
     state.ray.clear()
 
 
-def queue_says(reason: str, message: str, age: float = HOUR, **spec: Any) -> Any:
-    def plant(state: State) -> None:
-        without_pods(state)
-        (workload,) = state.kubernetes["workloads"]
-        workload["metadata"]["creationTimestamp"] = at(NOW - age)
-        workload["spec"] = spec
-        workload["status"] = {}
-        set_condition(workload, "QuotaReserved", "False", LONG_AGO, reason=reason, message=message)
-        state.kubernetes["rayclusters"][0]["spec"]["suspend"] = True
-
-    return plant
+@planting
+def queue_says(state: State, /, reason: str, message: str, age: float = HOUR, **spec: Any) -> None:
+    without_pods(state)
+    (workload,) = state.kubernetes["workloads"]
+    workload["metadata"]["creationTimestamp"] = at(NOW - age)
+    workload["spec"] = spec
+    workload["status"] = {}
+    set_condition(workload, "QuotaReserved", "False", LONG_AGO, reason=reason, message=message)
+    state.kubernetes["rayclusters"][0]["spec"]["suspend"] = True
 
 
 def ended_by_the_limit(state: State) -> None:
@@ -83,20 +81,15 @@ def moved_tag(state: State) -> None:
     status["imageID"] = f"rayproject/ray@sha256:{'b' * 64}"
 
 
-def workload(*conditions: tuple[str, str, str], active: bool | None = None, checks: Any = ()) -> Any:
+@planting
+def workload(state: State, /, *conditions: tuple[str, str, str], active: bool | None = None, checks: Any = ()) -> None:
     """What Kueue says of the stack's workload, which is suspended."""
-
-    def plant(state: State) -> None:
-        queue_says("Pending", "", **({} if active is None else {"active": active}))(state)
-        (found,) = state.kubernetes["workloads"]
-        found["status"]["conditions"][0] |= {"reason": "Deactivated", "message": "The workload is deactivated"}
-        for type_, reason, message in conditions:
-            set_condition(found, type_, "True", LONG_AGO, reason=reason, message=message)
-        found["status"]["admissionChecks"] = [
-            {"name": "dws", "state": state_, "message": text} for state_, text in checks
-        ]
-
-    return plant
+    queue_says("Pending", "", **({} if active is None else {"active": active}))(state)
+    (found,) = state.kubernetes["workloads"]
+    found["status"]["conditions"][0] |= {"reason": "Deactivated", "message": "The workload is deactivated"}
+    for type_, reason, message in conditions:
+        set_condition(found, type_, "True", LONG_AGO, reason=reason, message=message)
+    found["status"]["admissionChecks"] = [{"name": "dws", "state": state_, "message": text} for state_, text in checks]
 
 
 def revoked(state: State) -> None:
