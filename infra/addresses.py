@@ -21,7 +21,7 @@ POD_PREFIX_PER_NODE = 24
 GKE_RESERVED = 4
 """Addresses of a subnet that Google Cloud keeps (Google Cloud VPC docs, subnets; checked 2026-11)."""
 ADDRESSES_PER_GPU_NODE = 64
-"""Four prefixes of 16: a p5 runs at most 51 pods on its one card for IP (karpenter designs/efa-for-static-capacity)."""
+"""Four prefixes of 16: a p5 runs at most 51 pods on its one IP card (karpenter designs/efa-for-static-capacity)."""
 ADDRESSES_PER_CPU_NODE = 32
 """Two prefixes of 16: the CNI keeps one more than its pods need (`WARM_PREFIX_TARGET`, infra/eks/addons.py)."""
 CONTROL_PLANE_ADDRESSES = 16
@@ -62,7 +62,7 @@ class Range:
 class GkeAddresses:
     """The ranges of a GKE stack. `rdma` has one subnet per RDMA NIC, in the order of the NICs.
 
-    With managed DRANET, GKE makes the networks of all additional NICs, in ranges of its own: `rdma` is empty, and
+    With managed DRANET, GKE makes the networks of all additional NICs, in its own ranges: `rdma` is empty, and
     `gvnic` is not used.
     """
 
@@ -146,7 +146,7 @@ def eks_addresses(base: IPv4Network, nodes: int, cpu_nodes: int = CPU_NODES, *, 
     if base.prefixlen < LARGEST_VPC:
         raise BaseRangeError(
             f"A VPC has at most 65536 addresses; AWS rejects one of {base.num_addresses}.",
-            f"choose a /16 of it, such as {next(base.subnets(new_prefix=LARGEST_VPC))}",
+            f"choose a /16 within it, such as {next(base.subnets(new_prefix=LARGEST_VPC))}",
         )
     return _cut(base, nodes, cpu_nodes, lambda base: _cut_eks(base, public=public), LARGEST_VPC)
 
@@ -156,7 +156,7 @@ A = TypeVar("A", GkeAddresses, EksAddresses)
 
 def _cut(base: IPv4Network, nodes: int, cpu_nodes: int, cut: Callable[[IPv4Network], A | None], largest: int) -> A:
     """Return the plan. Raises `BaseRangeError` with the smallest range that holds the nodes, if one does."""
-    fix = "lower nodes.max: no range that this cloud accepts holds as many"
+    fix = "lower nodes.max: no range that this cloud accepts holds that many"
     for prefix in range(base.prefixlen, largest - 1, -1):
         wider = base.supernet(new_prefix=prefix)
         plan = cut(wider)

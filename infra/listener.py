@@ -1,8 +1,8 @@
 """Whose process is at the other end of a connection to this machine, asked before anything secret goes through it.
 
-A port belongs to whoever binds it first. When a Ray head is gone, any user of its machine can get its port, and with it
-the token and the secrets of the next request. Linux shows the owner of each socket (proc(5), /proc/net/tcp, read
-2026-11).
+A port belongs to the process that binds it first. When a Ray head is gone, any user of its machine can get its port,
+and with it the token and the secrets of the next request. Linux shows the owner of each socket (proc(5),
+/proc/net/tcp, read 2026-11).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def check(connection: socket.socket, *, known: bool = False) -> None:
     ends = [each for each in sockets if (each.local, each.remote) == (there, here)]
     owners = {each.uid for each in ends if each.inode} or {each.uid for each in _listeners(sockets, there)}
     if not ends or not owners:
-        raise ConnectionAbortedError(f"the listener at {_text(there)} has gone")
+        raise ConnectionAbortedError(f"the listener at {_text(there)} is gone")
     if others := sorted(owners - {0, os.geteuid()}):
         who = f"another user listens there, {', '.join(map(_name, others))}"
         raise ListenerError(f"nothing was sent to {_text(there)}: {who}")

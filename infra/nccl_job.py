@@ -200,7 +200,7 @@ class NcclJob:
 
     def problems(self) -> list[str]:
         """Return every problem with its option, value and fix."""
-        nodes = "" if self.nodes >= 2 else f"--nodes {self.nodes}: a network has two ends; take at least 2"
+        nodes = "" if self.nodes >= 2 else f"--nodes {self.nodes}: a network has two ends; use at least 2"
         time = ""
         if self.provisioned and self.pod_s > MAX_RUN_S:
             time = f"--wait and --timeout: {self.pod_s} s in total; queued nodes run for at most {MAX_RUN_S} s"
@@ -268,7 +268,7 @@ def nccl_job(
     )
     problems = job.problems()
     if nodes > settings.nodes.max:
-        problems.append(f"--nodes {nodes}: the stack has nodes.max {settings.nodes.max}; raise it, or take fewer")
+        problems.append(f"--nodes {nodes}: the stack has nodes.max {settings.nodes.max}; raise it, or use fewer nodes")
     if problems:
         raise ValueError("\n".join(problems))
     return job

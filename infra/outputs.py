@@ -115,7 +115,7 @@ class Ray(Contract):
     Indexed Job, depending on `mode` (the setting ray.mode). Outputs of an older stack without a mode are those of a
     RayCluster.
     `serve` is the address of Ray Serve in mode service, and `serveToken` the token of its requests; null elsewhere.
-    `token` is Ray's: whoever has it runs code on the cluster.
+    `token` is Ray's: anyone who has it can run code on the cluster.
     """
 
     cluster: str

@@ -166,7 +166,7 @@ class EditResult:
         if self.up.ends_job:
             return "the job ends although protect is true"
         if self.unprotected is not None and bool(self.unprotected.problem) is self.edit.possible:
-            return self.unprotected.problem or "it was made, and should have been refused"
+            return self.unprotected.problem or "the change was made, but should have been refused"
         return self.again
 
     @property
@@ -243,7 +243,7 @@ class Drill:
         copy_program(place)
         source = (place / name).read_text()
         if source.count(text) != 1:
-            raise ValueError(f"{name} does not have {text} once")
+            raise ValueError(f"{name} does not contain {text} exactly once")
         (place / name).write_text(source.replace(text, new))
         return place
 

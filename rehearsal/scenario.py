@@ -34,7 +34,7 @@ from tools.recovery import Place, mend_state_folder, settle
 if TYPE_CHECKING:
     from rehearsal.cluster.phases import ClusterPhases
 
-_SIMULATED = "The clouds are simulated: they refuse by their rules and compute outputs by their kinds, nothing more."
+_SIMULATED = "The clouds are simulated: they apply their rules and compute outputs, nothing more."
 _PUBLISHED = "Times of real clouds come from public logs (rehearsal/report/durations.py); other resources have none."
 NOTES = (
     _SIMULATED,

@@ -62,7 +62,7 @@ def build(module: Module, names: Sequence[str], folder: Path, tell: Tell) -> flo
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("waiting for another process that builds the same", False)
+            tell("waiting for another process that builds the same programs", False)
             fcntl.flock(lock, fcntl.LOCK_EX)
         # Another process may have built them while this one waited for the lock.
         if not all((folder / name).exists() for name in names):

@@ -131,7 +131,7 @@ def tagged(stack: str, region: str, environment: Mapping[str, str] | None = None
             " tag:GetResources, and run this again."
         )
     except FileNotFoundError:
-        install = "Install its version 2, sign in (aws sts get-caller-identity), and run this again."
+        install = "Install version 2, sign in (aws sts get-caller-identity), and run this again."
         problem = f"There is no AWS CLI here. {install}"
     except subprocess.TimeoutExpired:
         problem = f"It did not end within {_LIST_S:.0f} s."
@@ -257,7 +257,7 @@ def own(creates: Sequence[PendingCreate], ids: Mapping[str, str], read: Callable
         if not live and not absent:
             raise UnclearError(
                 "An interrupted run was creating resources. Whether they exist and are this stack's cannot be read:\n"
-                f"{errors}\nNothing was changed. Mend this, and run this again."
+                f"{errors}\nNothing was changed. Fix this, and run this again."
             )
         found |= live
         missing |= absent

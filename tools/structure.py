@@ -101,7 +101,7 @@ def _floors(place: Mapping[str, Path], imports: Mapping[str, Mapping[str, int]])
     """Yield imports of workloads to a higher floor, and of what infra does not offer to them."""
     for module in (module for module in imports if module.startswith("workloads.")):
         if (own := module.split(".")[1]) not in FLOOR:
-            yield f"{place[module]}: workloads.{own} is on no floor: add it to one in tools/structure.py"
+            yield f"{place[module]}: workloads.{own} is not on a floor: add it to one in tools/structure.py"
             continue
         for target, line in imports[module].items():
             top, _, other = target.partition(".")

@@ -40,7 +40,7 @@ class Key:
             from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
             from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
         except ImportError:
-            raise WorkloadError("--secret needs the package cryptography: add it to the image, or by --pip") from None
+            raise WorkloadError("--secret needs the package cryptography: add it to the image or with --pip") from None
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
 

@@ -2,7 +2,7 @@
 
 `TOGETHER` names the other files that carry the same version and have to change with it: manifests of package managers
 and stack files, which cannot read this module. `tests/unit/catalog/test_pins.py` compares them, and finds each literal
-here only. The simulated clouds keep lists of their own of what is available, so that they can disagree with a pin.
+here only. The simulated clouds keep separate lists of what is available, so that they can disagree with a pin.
 
 `make outdated` prints what the package registries have for each of them (docs/pins.md).
 

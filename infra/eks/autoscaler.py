@@ -1,7 +1,7 @@
 """Cluster Autoscaler: it sizes the node groups by the pods that are pending.
 
 Karpenter is not used, not even for the CPU nodes. It creates nodes without node groups: Capacity Blocks and fixed
-interface layouts need other objects with rules of their own, and its dynamic mode makes every interface an EFA with an
+interface layouts need other objects with other rules, and its dynamic mode makes every interface an EFA with an
 address. For the one to three CPU nodes it is not worth a second autoscaler.
 
 The autoscaler finds the node groups by the tags that EKS sets on their Auto Scaling groups, and may change only those.

@@ -1,4 +1,4 @@
-"""Monthly AWS budget of a stack, which writes to an address. It stops nothing; `nodes.maxHours` does."""
+"""Monthly AWS budget of a stack, which sends email to an address. It stops nothing; `nodes.maxHours` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Monthly Google Cloud budget of a stack, which writes to an address. It stops nothing; `nodes.maxHours` does."""
+"""Monthly Google Cloud budget of a stack, which sends email to an address. It stops nothing; `nodes.maxHours` does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MonthlyBudget(pulumi.ComponentResource):
             # The API returns projects by number.
             budget_filter={"projects": [pulumi.Output.concat("projects/", project_number)], "labels": site.labels},
             threshold_rules=[{"threshold_percent": percent / 100} for percent in BUDGET_ALERTS],
-            # Administrators of the billing account get its mails, too, unless these are switched off.
+            # Administrators of the billing account also get its emails, unless these are turned off.
             all_updates_rule={
                 "monitoring_notification_channels": [channel.name],
                 "disable_default_iam_recipients": True,

@@ -178,7 +178,7 @@ class GkeCluster(pulumi.ComponentResource):
                 "enable_components": ["SYSTEM_COMPONENTS", "WORKLOADS", *(CONTROL_PLANE if settings.hardening else ())]
             },
             monitoring_config={
-                # DCGM: temperature, clock, NVLink and XID errors of every GPU, without a DaemonSet of our own.
+                # DCGM: temperature, clock, NVLink and XID errors of every GPU, without another DaemonSet.
                 "enable_components": ["SYSTEM_COMPONENTS", "POD", "DAEMONSET", "DCGM"],
                 "managed_prometheus": {"enabled": True},
             },

@@ -139,7 +139,7 @@ def limit_policy() -> list[dict[str, Any]]:
     """Return the policy for the accounts of time limits, and its binding: they may end their workload, and note why.
 
     RBAC knows no fields, and Kueue names a Workload with a hash: the accounts' role lets them change the workload's
-    image and command, and the Workloads of others.
+    image and command, and other Workloads.
     """
     of_workload = " && ".join(
         (

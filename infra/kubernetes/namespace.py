@@ -1,4 +1,4 @@
-"""The namespace of Ray's pods, and what the pods in it may ask of their nodes.
+"""The namespace of Ray's pods, and what those pods may use on their nodes.
 
 Where the stack's GPU pods fit Kubernetes' Pod Security level `baseline`, the namespace enforces it. Where they need
 folders of the node or a capability, which the level forbids, a ValidatingAdmissionPolicy admits exactly these and

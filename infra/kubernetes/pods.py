@@ -34,7 +34,7 @@ KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
 WORKER_GROUP = "gpu-group"
 
 RECONNECT_S = 600
-"""Seconds that a worker looks for its head before it ends; Ray's default of 60 s is shorter than a move of the head."""
+"""Seconds for which a worker looks for its head before it ends. Ray's default, 60 s, is shorter than a head's move."""
 
 NOTICE_S = 120
 """Seconds from the SIGTERM of a worker to its SIGKILL: EC2's notice before it reclaims a spot instance (EC2 docs,
@@ -52,7 +52,7 @@ CLUSTER_SCOPED = ("DeviceClass",)
 """Kinds among a pod's objects (`infra.fabric.GpuPod`) that have no namespace."""
 
 SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
-"""Annotations by which a Prometheus of the user's finds a pod (chart prometheus of prometheus-community: the job
+"""Annotations by which the user's Prometheus finds a pod (chart prometheus of prometheus-community: the job
 kubernetes-pods; unverified, 2026-11)."""
 
 NO_EVICTION = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -118,7 +118,7 @@ class RayArgs:
         pod_monitoring: Whether these pods are the collectors of GKE's managed Prometheus.
         folder: The shared folder; None without one.
         queue: The queue that admits the workload; None without one.
-        shared_token: Secret with Ray's token that another workload has; None for a Secret of its own.
+        shared_token: Secret with Ray's token that another workload has; None for its own Secret.
     """
 
     settings: CloudSettings

@@ -32,7 +32,7 @@ MAX_RUN_ANNOTATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 ProvisioningRequest (GKE docs provisioningrequest, 2026-04-08)."""
 ELASTIC_ANNOTATION = "kueue.x-k8s.io/elastic-job"
 """Annotation of a workload whose size may change, and scheduling gate of its pods. More workers are another workload,
-which Kueue admits in place of the old one before it takes the gate off their pods (pkg/workloadslicing; on by default
+which Kueue admits in place of the old one before it removes their pods' gate (pkg/workloadslicing; on by default
 since 0.18). It needs flavors without a topology (ElasticJobsViaWorkloadSlicesWithTAS is off)."""
 TOPOLOGY_ANNOTATION = "kueue.x-k8s.io/podset-preferred-topology"
 
@@ -133,7 +133,7 @@ def provisioning(args: QueueArgs) -> list[dict[str, Any]]:
         "managedResources": [GPU],
         # Merge pod sets with the same requests into one.
         "podSetMergePolicy": "IdenticalWorkloadSchedulingRequirements",
-        # Each job runs on the nodes of its own request only: those of another one end at another time (as
+        # Each job runs only on the nodes of its request: those of another request end at another time (as
         # AI-Hypercomputer/xpk: recipes, 367c8382, 2026-06-25). A webhook of GKE adds the same selector to pods
         # (GoogleCloudPlatform/cluster-autoscaler: autoprovisioning/injection.go, 7d25050), but it is not public.
         "podSetUpdates": {

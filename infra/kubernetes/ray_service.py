@@ -18,9 +18,9 @@ from infra.settings.common import by_name
 
 REQUEST_S = 300
 """Seconds that a request may still take after its cluster or replica was asked to end (our choice): streamed answers of
-language models last for minutes. As long, an upgrade keeps the nodes of the old cluster."""
+language models last for minutes. An upgrade keeps the nodes of the old cluster for as long."""
 IDLE_NODE_S = 60
-"""Seconds after which a node without replicas is released: `idleMinutes` have passed before, without requests."""
+"""Seconds after which a node without replicas is released. Before that, `idleMinutes` have passed without a request."""
 FULL_S = "0.02"
 """Longest pause, in seconds, before a proxy asks again after all replicas were full. Ray's 0.5 s leave them idle
 (github.com/ray-project/ray/issues/52609): a replica that takes 16 requests at a time answered 377 a second on 8
@@ -30,7 +30,7 @@ tasks of a proxy ask (Ray 2.60: serve/_private/request_router/request_router.py)
 SERVE_TOKEN = "serve-token"
 """Volume with the token of the requests."""
 PYTHON_PATH = f'export PYTHONPATH="{SCRIPTS}${{PYTHONPATH:+:$PYTHONPATH}}"'
-"""Command before Ray's own that lets it find the middleware; an image may have a path already."""
+"""Command that runs before Ray's and lets Ray find the middleware; an image may already set a path."""
 MODULE = f"{SERVICE_POD}.authorized:middlewares"
 
 

@@ -56,7 +56,7 @@ def main() -> None:
             found = status(args.job, args.account)
             break
         except OSError as problem:
-            print(f"the API server does not tell the status of the RayJob: {problem}", flush=True)
+            print(f"the status of the RayJob cannot be read from the API server: {problem}", flush=True)
             if not left:
                 sys.exit(1)
             time.sleep(_PAUSE_S)
@@ -64,7 +64,10 @@ def main() -> None:
         print("the entry point has not started yet: it may start on this head")
         return
     args.mark.mkdir(exist_ok=True)
-    print(f"the RayJob is {found or 'new'}: an earlier head has had its entry point, which may not start on this one")
+    print(
+        f"the RayJob is {found or 'new'}: an earlier head already got the entry point, which must not"
+        " start again on this one"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """End a workload whose worker pods have held nodes for longer than a limit. A CronJob runs this; it needs Python alone.
 
 The count is in an annotation of the workload, so a recreated worker does not restart it: a driver that hangs makes Ray
-ask for its workers again. It ends when no worker holds a node. Whoever may change the workload may change the
+ask for its workers again. It ends when no worker holds a node. Anyone who may change the workload may change the
 annotation, so the start of the oldest worker counts if it is earlier, and a value that no clock has shown is ignored. A
 run that fails changes nothing, and the next one checks again.
 """
@@ -24,7 +24,7 @@ from typing import Any
 SINCE = "rdma-ray/nodes-held-since"
 """Annotation of the workload with the start of the first worker that held a node, as Kubernetes writes a time."""
 ENDED = "rdma-ray/ended"
-"""Annotation of the workload that says why it was ended last."""
+"""Annotation of the workload with the reason for its most recent end."""
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _TIMEOUT_S = 60.0
@@ -33,7 +33,7 @@ _PAGE = 10
 _LONGEST_GRACE_S = 300.0
 """The stacks' pods have at most 120 s (`infra.kubernetes.pods`); with more, somebody else has deleted the pod."""
 _SHOWN = 60
-"""Characters of another's text in a line."""
+"""Maximum characters of foreign text in a line."""
 
 
 class KubernetesApi:
@@ -149,7 +149,7 @@ def _shown(value: str) -> str:
 
 
 def main() -> None:
-    """Look once."""
+    """Check the workload once."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--hours", type=int, required=True, help="the limit")
     parser.add_argument("--workload", required=True, help="path of the workload")

@@ -39,7 +39,7 @@ def workload(args: RayArgs) -> dict[str, Any]:
 
 
 def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
-    """Return a RayJob or Indexed Job with the objects of its own, in the order to create them; none is secret.
+    """Return a RayJob or Indexed Job with its own objects, in the order in which to create them; none is secret.
 
     What the job shares with its stack exists in the namespace: the pods' accounts, the token's Secret, claims, the
     LocalQueue.

@@ -120,7 +120,7 @@ def start(
 
 
 def end(folder: ClusterFolder, name: str, node: LocalNode) -> None:
-    """End this node and remove its folder; a node that has ended already is no error."""
+    """End this node and remove its folder; a node that has already ended is not an error."""
     processes.end(filter(None, [node.guard()]), grace_s=_END_TIMEOUT_S)
     processes.end_marked(f"{folder.key}/{node.id}")
     place = folder.node(name)

@@ -42,7 +42,7 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
                 process.send_signal(number)
         _, alive = psutil.wait_procs(alive, timeout=patience_s)
     if alive:
-        raise TimeoutError(f"processes {sorted(process.pid for process in alive)} do not end, not even by SIGKILL")
+        raise TimeoutError(f"processes {sorted(process.pid for process in alive)} did not end, not even after SIGKILL")
 
 
 def end_marked(prefix: str) -> None:
@@ -51,4 +51,4 @@ def end_marked(prefix: str) -> None:
     while found := list(marked(prefix)):
         end(found, grace_s=2)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"processes marked {prefix!r} start again as fast as they are ended")
+            raise TimeoutError(f"processes marked {prefix!r} restart as fast as they are killed")

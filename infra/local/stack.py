@@ -70,7 +70,7 @@ class RayWorker(Resource, module="local", name="RayWorker"):
 
 
 class LocalRayCluster(pulumi.ComponentResource):
-    """One head and `nodes.count` workers, each with an address of its own where the system allows it. `token` is
+    """One head and `nodes.count` workers, each with its own address where the system allows it. `token` is
     secret.
 
     Args:

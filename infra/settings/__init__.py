@@ -1,4 +1,4 @@
-"""The stack file, typed and checked: one model per target, discriminated by `target`.
+"""The stack file, typed and validated: one model per target, discriminated by `target`.
 
 `infra.settings.load.load` reads the stack that Pulumi runs.
 """

@@ -53,7 +53,7 @@ WITHOUT = {
     "rayproject/ray": ("rdma-ray", "torchrun"),
     **{image.partition(":")[0]: ("rdma-ray",) for image in (RAY_IMAGE, AWS_RAY_TRAIN)},
 }
-"""Commands that images of others lack, whatever the tag, by repository (ray-project/ray: docker/base-deps; AWS' as in
+"""Commands that others' images lack, whatever the tag, by repository (ray-project/ray: docker/base-deps; AWS' as in
 pins.py). Without torchrun there is no torch."""
 OWN_IMAGE = "build this project's image with `rdma-ray image build --push`, which sets ray.image (docs/images.md)"
 LARGEST_OWNER = 8
@@ -70,7 +70,7 @@ class CloudSettings(PodRules, ServiceRules, Section):
         description="The one zone of every GPU node. gke: a zone such as us-central1-b; eks: an availability zone such "
         "as us-east-1a, or its id such as use1-az1.",
     )
-    nodes: CloudNodes = Field(description="GPU machines that carry Ray workers.")
+    nodes: CloudNodes = Field(description="GPU machines that run Ray workers.")
     fabric: str = Field(
         title="fabric",
         description="How pods reach the RDMA NICs. "
@@ -92,7 +92,7 @@ class CloudSettings(PodRules, ServiceRules, Section):
     cluster: CloudKubernetes = Field(description="Version of Kubernetes, and the CPU nodes.")
     access: CloudAccess = Field(description="Who reaches the cluster's control plane.")
     network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
-    budget: CloudBudget = Field(description="Mail about the stack's cost of a month.")
+    budget: CloudBudget = Field(description="Email about the stack's monthly cost.")
     protect: Flag = Field(True, description="Deletion protection of what holds data or takes hours to create again.")
     hardening: Flag = Field(
         False,
@@ -149,17 +149,21 @@ class CloudSettings(PodRules, ServiceRules, Section):
         if (self.budget.monthly is None) != (self.budget.email is None):
             missing = "address" if self.budget.email is None else "amount"
             fix = "set budget.monthly and budget.email, or remove both"
-            yield Finding(f"The budget has no {missing}, so no mail is sent.", fix)
+            yield Finding(f"The budget has no {missing}, so no email is sent.", fix)
 
     @rule("access.publicEndpoint", "access.authorizedNetworks", source=ENDPOINTS)
     def public_endpoint_for_the_internet(self) -> Findings:
         networks, fix = self.access.authorized_networks, f"set access.authorizedNetworks to {OWN_NETWORKS}"
         if self.access.public_endpoint and not networks:
-            yield Finding("Without a list of networks, the cloud opens the public endpoint to the whole Internet.", fix)
+            yield Finding(
+                "Without a list of networks, the cloud opens the public endpoint to the entire Internet.", fix
+            )
         widest = min(collapse_addresses(map(IPv4Network, networks)), key=lambda each: each.prefixlen, default=None)
         if self.access.public_endpoint and widest and widest.prefixlen < LARGEST_OWNER:
             share = widest.num_addresses / 2**32
-            yield Finding(f"They contain {widest}, {share:.0%} of the Internet: one leaked credential is enough.", fix)
+            yield Finding(
+                f"They contain {widest}, {share:.0%} of the Internet: there, one leaked credential is enough.", fix
+            )
 
     @rule("storage.mountPath", source=LAYOUT)
     def mount_path_hides_system(self) -> Findings:

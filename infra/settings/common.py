@@ -14,11 +14,11 @@ HEAD_CPUS, HEAD_MEMORY_GIB = 4, 16
 """Default requests of a head (our choice): room for its processes and some drivers."""
 
 BUDGET_ALERTS = (50, 80, 100)
-"""Percentages of a budget at which the cloud writes a mail (our choice)."""
+"""Percentages of a budget at which the cloud sends an email (our choice)."""
 
 
 class CloudNodes(Section):
-    """Node pool of GPU machines, which carry Ray workers. The Ray head runs elsewhere and is not counted."""
+    """Node pool of GPU machines, which run Ray workers. The Ray head runs elsewhere and is not counted."""
 
     machine: str = Field(
         title="machine type",
@@ -36,8 +36,12 @@ class CloudNodes(Section):
         "projects/P/reservations/R[/reservationBlocks/B]; eks: its id, cr-…, or for several reservations the ARN of "
         "their resource group (nodes that none of them holds are then on demand).",
     )
-    min: Number = Field(0, ge=0, le=1000, title="nodes", description="Fewest nodes; they stay up without work.")
-    max: Number = Field(2, ge=1, le=1000, title="nodes", description="Most nodes: the bound of the cost per hour.")
+    min: Number = Field(
+        0, ge=0, le=1000, title="nodes", description="Minimum number of nodes, which stay up even without work."
+    )
+    max: Number = Field(
+        2, ge=1, le=1000, title="nodes", description="Maximum number of nodes, which limits the cost per hour."
+    )
     max_hours: Annotated[int, Field(ge=1, le=8760), FromText] | None = Field(
         None,
         title="hours",
@@ -78,7 +82,7 @@ class CloudService(Section):
         (),
         title="NAME=VALUE",
         examples=["checkpoint=/bucket/digits"],
-        description='Arguments of the function, such as ["checkpoint=/bucket/digits"]. They are no place for secrets.',
+        description='Arguments of the function, such as ["checkpoint=/bucket/digits"]. Do not put secrets in them.',
     )
     min_replicas: Number = Field(
         1,
@@ -143,9 +147,11 @@ class CloudRay(Section):
             ),
             "as nodes.min, but at most ray.maxWorkers; with queue kueue or mode job or indexed-job as ray.maxWorkers",
         ),
-    ] = Field(ge=0, le=1000, title="Ray workers", description="Fewest Ray workers. A worker takes a whole node.")
+    ] = Field(
+        ge=0, le=1000, title="Ray workers", description="Minimum number of Ray workers. A worker takes a whole node."
+    )
     max_workers: Annotated[Number, Derived(lambda v: v["nodes.max"], "as nodes.max")] = Field(
-        ge=1, le=1000, title="Ray workers", description="Most Ray workers, at most nodes.max."
+        ge=1, le=1000, title="Ray workers", description="Maximum number of Ray workers, at most nodes.max."
     )
     idle_minutes: Number = Field(
         15,
@@ -255,7 +261,7 @@ class CloudNetwork(Section):
 
 
 class CloudBudget(Section):
-    """Mail when the stack's cost of a month reaches half, four fifths and all of an amount."""
+    """Email when the stack's monthly cost reaches half, four fifths and all of an amount."""
 
     monthly: Annotated[int, Field(ge=1, le=1_000_000_000), FromText] | None = Field(
         None,
@@ -264,5 +270,5 @@ class CloudBudget(Section):
         "(nodes.maxHours does).",
     )
     email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = Field(
-        None, title="an e-mail address", examples=["ops@example.com"], description="Address that the mails go to."
+        None, title="an email address", examples=["ops@example.com"], description="Address that receives the emails."
     )

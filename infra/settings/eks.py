@@ -43,7 +43,7 @@ LUSTRE = "FSx for Lustre docs, deployment and storage class options; unverified,
 LUSTRE_CLIENTS = "FSx for Lustre docs, configure-efa-clients, read 2026-11"
 LUSTRE_EFA = "FSx for Lustre docs, EFA-enabled file systems; aws-fsx-csi-driver v1.9.0 example, read 2026-08"
 LUSTRE_EFA_SIZES = "FSx for Lustre docs, increase-storage-capacity: 4800 GiB at 1000 MBps/TiB; read 2026-11-26"
-PARTITIONS = "EKS docs add-ons-images: GovCloud and China have registries of their own; zone ids unverified, 2026-11"
+PARTITIONS = "EKS docs add-ons-images: GovCloud and China have separate registries; zone ids unverified, 2026-11"
 REGISTRIES = "KubeRay, NVIDIA and Cluster Autoscaler charts: images at quay.io, nvcr.io, registry.k8s.io; read 2026-11"
 SUBNETS = "EKS docs network-reqs: subnets in at least two availability zones; unverified, 2026-11"
 
@@ -93,15 +93,15 @@ class EksRay(CloudRay):
 
     version: Annotated[
         RayRelease,
-        Derived(lambda v: RAY_IN.get(v["ray.image"], RAY), f"{RAY}, or the Ray of AWS' own image if that is used"),
+        Derived(lambda v: RAY_IN.get(v["ray.image"], RAY), f"{RAY}, or the Ray of AWS' image if that is used"),
     ]
     image: Text = AWS_RAY_TRAIN
     policies: Texts = Field(
         (),
         title="ARNs of IAM policies",
         examples=["arn:aws:iam::111122223333:policy/checkpoints"],
-        description="eks: ARNs of IAM policies of Ray's pods, such as access to s3:// checkpoints. Whoever may submit "
-        "a job has these rights.",
+        description="eks: ARNs of IAM policies of Ray's pods, such as access to s3:// checkpoints. Anyone who may "
+        "submit a job has these permissions.",
     )
 
 
@@ -210,7 +210,7 @@ class EksSettings(CloudSettings):
     def location_in_other_partition(self) -> Findings:
         if re.match(r"us-gov-|usg|cn-|cnn", self.location):
             yield Finding(
-                f"{self.location} is in GovCloud or China, whose ARNs and image registries differ: policies would not "
+                f"{self.location} is in GovCloud or China, where ARNs and image registries differ: policies would not "
                 "attach, and no GPU node would offer EFA.",
                 "choose a zone of a commercial region, such as us-east-1a",
             )
@@ -229,7 +229,7 @@ class EksSettings(CloudSettings):
         if reserved and not named:
             fix = "set nodes.reservation to the reservation's id, cr-…"
             yield Finding(
-                f"Capacity {capacity} needs an id; without it, nodes are on demand or never start.", fix, BLOCKS
+                f"Capacity {capacity} requires an id; without it, nodes are on demand or never start.", fix, BLOCKS
             )
         elif named and not reserved:
             fix = "remove nodes.reservation, or set nodes.capacity to reservation"
@@ -281,7 +281,7 @@ class EksSettings(CloudSettings):
     def block_end_without_block(self) -> Findings:
         if self.nodes.capacity != "capacity-block" and self.nodes.block_ends is not None:
             fix = "remove nodes.blockEnds, or set nodes.capacity to capacity-block"
-            yield Finding(f"{self.nodes.capacity} machines have no end, so this would drain them without need.", fix)
+            yield Finding(f"{self.nodes.capacity} machines do not end, so this would drain them for no reason.", fix)
 
     @rule("fabric", "nodes.min", "nodes.capacity", source=DRANET)
     def claims_from_zero_nodes(self) -> Findings:
@@ -301,7 +301,9 @@ class EksSettings(CloudSettings):
         elif not re.fullmatch(ZONE, zone):
             yield Finding(f"{zone} is not the name of a zone, so no resource could be created there.", fix)
         elif is_zone_id(zone) != is_zone_id(location):
-            yield Finding(f"{zone} and {location} are a name and an id, perhaps of the same zone of your account.", fix)
+            yield Finding(
+                f"{zone} and {location} are a name and an id, and may mean the same zone of your account.", fix
+            )
         elif len({zone_region(each) or each.rpartition("-az")[0] for each in (zone, location)}) == 2:
             yield Finding(f"{zone} and {location} are in two regions, but a VPC is in one.", fix)
 
@@ -330,7 +332,7 @@ class EksSettings(CloudSettings):
     def administrator_malformed(self) -> Findings:
         for arn in self.access.administrators:
             if not re.fullmatch(r"arn:aws:iam::\d{12}:(role|user)/[\w+=,.@/-]+", arn):
-                fix = "write the role's own ARN (not that of a session), such as arn:aws:iam::111122223333:role/ops"
+                fix = "write the ARN of the role (not of a session), such as arn:aws:iam::111122223333:role/ops"
                 yield Finding(f"EKS rejects an access entry for {arn}, which is not an IAM role or user.", fix)
 
     @rule("ray.policies", source=ACCESS_ENTRIES)

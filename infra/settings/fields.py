@@ -90,7 +90,9 @@ def _ray_release(value: Any) -> Any:
     if tuple(map(int, value.split("."))) < RAY_WITH_TOKENS:
         fix, source = 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022"
         raise _rejected(
-            f"Ray {value} has no tokens: whoever reaches its dashboard runs code on all nodes.", fix, source
+            f"Ray {value} does not support tokens: anyone who reaches its dashboard can run code on all nodes.",
+            fix,
+            source,
         )
     return value
 
@@ -98,21 +100,23 @@ def _ray_release(value: Any) -> Any:
 def _minute(value: Any) -> str:
     fix = 'write it in UTC and in quotes, such as "2026-12-03T11:30:00Z"'
     if not isinstance(value, str):
-        raise _rejected("This setting is a time, but YAML does not read this as text.", fix)
+        raise _rejected("This setting must be a time in quotes, but YAML does not read this value as a string.", fix)
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
         raise _rejected("This is not a time.", fix) from None
     if moment.tzinfo is None or moment.utcoffset():
-        raise _rejected("This time is not in UTC, or has no time zone.", fix)
+        raise _rejected("This time is not in UTC or has no time zone.", fix)
     if moment.second or moment.microsecond:
-        raise _rejected("This time has seconds; the setting has minutes only.", fix)
+        raise _rejected("This time includes seconds; the setting is precise to the minute.", fix)
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _cidr(value: Any) -> str:
     if not isinstance(value, str) or "/" not in value:
-        raise _rejected("This setting is a range of IPv4 addresses.", "write it with its prefix, such as 10.64.0.0/14")
+        raise _rejected(
+            "This setting must be a range of IPv4 addresses.", "write it with its prefix, such as 10.64.0.0/14"
+        )
     try:
         return str(IPv4Network(value))
     except ValueError as error:
@@ -125,16 +129,20 @@ def _cidr(value: Any) -> str:
 
 def _unique(value: Any) -> Any:
     if isinstance(value, tuple) and any(value.count(item) > 1 for item in value):
-        raise _rejected("The list contains a value twice.", "remove the second one")
+        raise _rejected("The list contains a duplicate value.", "remove the duplicate")
     return value
 
 
 def _token(value: Any) -> Any:
     if not isinstance(value, str | SecretStr):
-        raise _rejected("This setting is a secret text (a token), but this is not text.", "set it as text")
+        raise _rejected(
+            "This setting must be a secret string (a token), but this value is not a string.", "set it as a string"
+        )
     if isinstance(value, str) and not re.fullmatch(r"[!-~]+", value):
         fix = "use letters, digits and punctuation only, for example 32 random bytes in base64"
-        raise _rejected("An HTTP header cannot carry this token: it is empty, or has blanks or non-ASCII letters.", fix)
+        raise _rejected(
+            "An HTTP header cannot carry this token: it is empty, or contains spaces or non-ASCII characters.", fix
+        )
     return value
 
 
@@ -145,7 +153,7 @@ Text = Annotated[str, Field(pattern=r"^\S([\s\S]*\S)?$")]
 RayRelease = Annotated[Text, BeforeValidator(_ray_release), Schema({"type": "string", "pattern": r"^\d+\.\d+\.\d+$"})]
 MINUTE = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:00)?(Z|\+00:00)$"
 Minute = Annotated[str, BeforeValidator(_minute), Schema({"type": "string", "pattern": MINUTE})]
-"""A minute in UTC, as text such as 2026-12-03T11:30:00Z."""
+"""A minute in UTC, as a string such as 2026-12-03T11:30:00Z."""
 CIDR = r"^\d+\.\d+\.\d+\.\d+/\d+$"
 Cidr = Annotated[str, BeforeValidator(_cidr), Schema({"type": "string", "pattern": CIDR})]
 TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True}
@@ -215,27 +223,33 @@ class Setting:
         what, kind = self.info.title, self.schema["type"]
         if self.names:
             near = nearest(value, self.names) if isinstance(value, str) else None
-            fix = f"did you mean {near}? The names are " if near else "write one of "
+            fix = f"did you mean {near}? The accepted names are " if near else "write one of "
             fix = "write, in quotes, one of " if isinstance(value, float) else fix
             return "This value is not one of the names that this setting accepts.", fix + ", ".join(self.names)
         if kind == "boolean":
-            return "This setting is a boolean: its values are true and false.", "write true or false, without quotes"
+            return "This setting must be a boolean, true or false.", "write true or false, without quotes"
         if kind == "integer":
             fix = f"write a whole number from {self.schema['minimum']} to {self.schema['maximum']}"
             return (
-                f"This setting is a whole number ({what})."
+                f"This setting must be a whole number ({what})."
                 if error == "int_type"
                 else f"{value} is out of range ({what}).",
                 fix,
             )
         if error == "tuple_type":
-            return f"This setting is a list ({what}).", f'write a list, such as ["{(self.info.examples or [""])[0]}"]'
+            return (
+                f"This setting must be a list ({what}).",
+                f'write a list, such as ["{(self.info.examples or [""])[0]}"]',
+            )
         if isinstance(value, list | tuple | dict):
-            return f"This setting is one text ({what}), but this is a list or map.", "write one line of text"
+            return f"This setting must be a string ({what}), but this value is a list or map.", "write one string"
         if not isinstance(value, str):
-            return f"This setting is text ({what}), but YAML does not read this as text.", "put it in quotes"
+            return (
+                f"This setting must be a string ({what}), but YAML does not read this value as a string.",
+                "put it in quotes",
+            )
         if not value.strip():
-            return f"This setting is text ({what}), but it is empty.", "write a value, or remove the key"
+            return f"This setting must be a nonempty string ({what}).", "write a value, or remove the key"
         return "The value begins or ends with a space.", "remove the space"
 
     @cached_property

@@ -128,7 +128,7 @@ class GkeAccess(CloudAccess):
 
 
 class GkeBudget(CloudBudget):
-    """Mail when the stack's cost of a month reaches half, four fifths and all of an amount."""
+    """Email when the stack's monthly cost reaches half, four fifths and all of an amount."""
 
     billing_account: Annotated[str, Field(pattern=r"^[0-9A-F]{6}(-[0-9A-F]{6}){2}$")] | None = Field(
         None,
@@ -177,7 +177,7 @@ class GkeSettings(CloudSettings):
     def budget_without_account(self) -> Findings:
         if (self.budget.billing_account is None) != (self.budget.email is None):
             fix = "set budget.monthly, budget.email and budget.billingAccount, or none of them"
-            yield Finding("A budget needs a billing account and an address; without both, no mail is sent.", fix)
+            yield Finding("A budget needs a billing account and an address; without both, no email is sent.", fix)
 
     @rule("location", source=ROCE)
     def location_not_a_zone(self) -> Findings:
@@ -218,7 +218,7 @@ class GkeSettings(CloudSettings):
         fix = "remove nodes.reservation, or set nodes.capacity to reservation"
         if not named:
             fix = "set nodes.reservation to the reservation's name"
-            yield Finding("Capacity reservation needs a name; without it, nodes are on demand or never start.", fix)
+            yield Finding("Capacity reservation requires a name; without it, nodes are on demand or never start.", fix)
         elif capacity.startswith("flex-start"):
             yield Finding(
                 f"{capacity} nodes do not use reservations: GKE rejects the node pool unless its reservation affinity "
@@ -242,7 +242,9 @@ class GkeSettings(CloudSettings):
         hours = self.nodes.max_run_hours or 0
         if hours and "flex-start" not in f"{self.nodes.capacity} {self.nodes.fallback}":
             fix = "remove nodes.maxRunHours, or set nodes.capacity to flex-start"
-            yield Finding(f"{self.nodes.capacity} nodes have no run time: nothing ends them after {hours} hours.", fix)
+            yield Finding(
+                f"{self.nodes.capacity} nodes have no maximum run time: nothing ends them after {hours} hours.", fix
+            )
         elif hours > MAX_RUN_HOURS:
             fix = f"set nodes.maxRunHours to {MAX_RUN_HOURS} or less, and let the training resume from checkpoints"
             yield Finding(f"A flex-start node ends after {MAX_RUN_HOURS} hours (seven days); GKE rejects {hours}.", fix)
@@ -269,7 +271,9 @@ class GkeSettings(CloudSettings):
             yield Finding(f"A queued request waits for one pool, so {second} is never tried.", fix, QUEUED)
         elif first == second:
             fix = "choose another fallback, or remove it"
-            yield Finding(f"Both choices are {second}: when one has no machine, neither has.", fix, COMPUTE_CLASS)
+            yield Finding(
+                f"Both choices are {second}: when one has no machine, the other has none either.", fix, COMPUTE_CLASS
+            )
         elif second == "flex-start-queued" and not self.compute_class and first != "reservation":
             yield Finding(
                 "Kueue tries queued nodes when the first choice's quota is in use. Only a reservation's quota stands "
@@ -332,7 +336,7 @@ class GkeSettings(CloudSettings):
         others = "remove nodes.fallback, or set" if fallback else "set nodes.min to 1, or"
         yield Finding(
             "GKE's autoscaler learns the NICs of open-source DRANET from a running node, or from a label that also "
-            "starts Google's own driver: a pool that begins with 0 nodes would stay empty.",
+            "starts Google's driver: a pool that begins with 0 nodes would stay empty.",
             f"set {fix}" if flex_start else f"{others} {fix}",
         )
 
@@ -341,7 +345,7 @@ class GkeSettings(CloudSettings):
         row = self.fabric_row
         if row.claim and row.from_zero and "flex-start-queued" in self.nodes.capacities:
             other = from_zero("gke", queued=True)
-            fix = f"set fabric to {other}, or choose another capacity than flex-start-queued"
+            fix = f"set fabric to {other}, or choose a capacity other than flex-start-queued"
             yield Finding("A ProvisioningRequest that claims NICs fails: a claim exists only after its pod does.", fix)
 
     @rule("storage.bucket", source=BUCKETS)

@@ -51,7 +51,7 @@ SETTINGS = {path: {name: found[path] for name, found in CONTRACTS.items() if pat
 """Declarations of each setting by target."""
 SECRETS = {path for path, known in SETTINGS.items() if any(setting.secret for setting in known.values())}
 OFF = ("false", "none", "[]")
-"""Values, as `shown` writes them, with which a setting may be repeated on a target that does not have it."""
+"""Values, as `shown` writes them, that a setting may have on a target that does not use it."""
 
 ENCRYPTED = Finding(
     "This value is encrypted, and only Pulumi can read it.",
@@ -88,7 +88,7 @@ def parse(
         draft.check(stack)
     elif "target" not in draft.unreadable:
         fix = f"set rdma-ray:target to one of {', '.join(MODELS)}"
-        draft.reject("target", NOT_SET, Finding("No target says where the cluster runs.", fix))
+        draft.reject("target", NOT_SET, Finding("No target is set, so it is unclear where the cluster runs.", fix))
     if draft.problems:
         raise SettingsError(draft.problems, origin=origin)
     return MODELS[draft.target].model_validate(draft.settings(), from_attributes=True)
@@ -242,8 +242,8 @@ class _Draft:
             self.reject(path, shown(value), finding, "target")
         encrypted = isinstance(value, SecretStr) or self.secret_keys & {path, path.partition(".")[0]}
         if setting.secret and not encrypted and not isinstance(read, Finding):
-            fix = f"store it encrypted, and choose a new one: pulumi config set --secret --path 'rdma-ray:{path}' VALUE"
-            self.reject(path, HIDDEN, Finding("The stack file and its history show this secret in clear text.", fix))
+            fix = f"choose a new one, and store it encrypted: pulumi config set --secret --path 'rdma-ray:{path}' VALUE"
+            self.reject(path, HIDDEN, Finding("The stack file and its history show this secret in plain text.", fix))
 
     def misplaced(self, path: str, targets: list[str]) -> Finding:
         """Return the finding for a setting that the target does not have."""

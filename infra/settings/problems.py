@@ -50,7 +50,7 @@ def empty_passphrase(stack: str) -> Problem:
     return Problem(
         settings=("PULUMI_CONFIG_PASSPHRASE",),
         values=("(empty)",),
-        message="With an empty passphrase, whoever reads the state of a cloud stack has Ray's token and can run code.",
+        message="With an empty passphrase, anyone who can read the state of a cloud stack has Ray's token.",
         fix="set PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE to a file with the passphrase, and keep it:"
         " without it the stack cannot be changed or destroyed. If the stack exists and has an empty passphrase,"
         f" first run: PULUMI_CONFIG_PASSPHRASE= bin/pulumi stack change-secrets-provider passphrase --stack {stack}",

@@ -71,7 +71,7 @@ class ServiceRules:
             room = most * (gpus // service.gpus_per_replica)
             fix = f"set service.maxReplicas to {room}, or raise ray.maxWorkers and nodes.max"
             yield Finding(
-                f"{wanted} replicas need {needed} nodes; {most} have room for {room}, the rest wait forever.", fix
+                f"{wanted} replicas need {needed} nodes; {most} have room for {room}, and the rest wait forever.", fix
             )
 
     @rule("nodes.max", "service.minReplicas", "service.gpusPerReplica", source=UPGRADE)
@@ -106,7 +106,9 @@ class ServiceRules:
     def service_with_an_end(self) -> Findings:
         if self.ray.mode == "service" and self.nodes.max_hours:
             fix = "remove nodes.maxHours, and set service.minReplicas to 0 to pay for use only"
-            yield Finding(f"A service has no end: after {self.nodes.max_hours} hours all requests would fail.", fix)
+            yield Finding(
+                f"A service does not end by itself: after {self.nodes.max_hours} hours all requests would fail.", fix
+            )
 
 
 def _nodes(settings: ServiceRules, replicas: int) -> int:

@@ -34,14 +34,16 @@ def read_config(path: Path) -> Mapping[str, Any]:
         raise _unusable(path, f"This is not YAML{where}.", "check quotes, colons and indentation there") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _unusable(path, f"The character {error.character:#x} in line {line} is not text.", "remove it") from None
+        raise _unusable(
+            path, f"The character {error.character:#x} on line {line} is not allowed in YAML.", "remove it"
+        ) from None
     except (ValueError, OverflowError):  # an escape such as "\U00110000"
         raise _unusable(
-            path, "This is not YAML: an escape sequence is not a character.", "check the backslashes"
+            path, "This is not YAML: an escape sequence does not stand for a character.", "check the backslashes"
         ) from None
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
-        raise _unusable(path, "There is no map `config:` in this file.", "begin it with `config:`")
+        raise _unusable(path, "This file has no map `config:`.", "begin the file with `config:`")
     return config
 
 
@@ -54,15 +56,15 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise _unusable(path, f"This file cannot be read: {error.strerror}.", f"check {path}") from None
     if not regular:
-        raise _unusable(path, "This is not a regular file.", "choose a file with YAML text")
+        raise _unusable(path, "This is not a regular file.", "choose a YAML file")
     if len(data) > LARGEST:
         fix = "remove what is not configuration"
-        raise _unusable(path, f"This file has more than {LARGEST // 1024} KiB, which the engine cannot pass on.", fix)
+        raise _unusable(path, f"This file is larger than {LARGEST // 1024} KiB, more than the engine can pass on.", fix)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         byte, line, fix = data[error.start], data.count(b"\n", 0, error.start) + 1, "save it as UTF-8"
-        raise _unusable(path, f"This file is not UTF-8 text: the byte {byte:#x} in line {line}.", fix) from None
+        raise _unusable(path, f"This file is not UTF-8: byte {byte:#x} on line {line} is invalid.", fix) from None
 
 
 def _unusable(path: Path, message: str, fix: str) -> SettingsError:
@@ -82,10 +84,12 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # types-PyYAML
         if self.check_event(yaml.AliasEvent):
-            raise _RefusedError(mark, "There is an alias (*) of another value", "write the value out")
+            raise _RefusedError(mark, "This file has an alias (*) of another value", "write the value out")
         if self.depth == DEEPEST or self.values == MOST_VALUES:
             fix = "remove what is not configuration"
-            raise _RefusedError(mark, f"There are more than {DEEPEST} levels or more than {MOST_VALUES} values", fix)
+            raise _RefusedError(
+                mark, f"This file has more than {DEEPEST} levels or more than {MOST_VALUES} values", fix
+            )
         self.depth += 1
         self.values += 1
         node = super().compose_node(parent, index)
@@ -103,7 +107,7 @@ class _Loader(yaml.SafeLoader):
             # Without the value, which may be a token.
             raise _RefusedError(node.start_mark, f"YAML reads this value as {kind}, but it is not valid", fix) from None
         if isinstance(value, str) and (found := UNPRINTABLE.search(value)):
-            raise _RefusedError(node.start_mark, f"A text has the character {found[0]!a}", "remove it")
+            raise _RefusedError(node.start_mark, f"A string contains the character {found[0]!a}", "remove it")
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -111,6 +115,6 @@ class _Loader(yaml.SafeLoader):
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if (key.tag, key.value) in seen:
                 fix = "remove one of them"
-                raise _RefusedError(key.start_mark, f"The key {shown(key.value)} is in the same map twice", fix)
+                raise _RefusedError(key.start_mark, f"The key {shown(key.value)} appears twice in the same map", fix)
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)

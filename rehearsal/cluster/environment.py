@@ -33,12 +33,12 @@ _EMPTY_WITHIN_S = 60.0
 # Kubelets first stop their pods, and all nodes share the processors.
 _EMPTY_OF_PODS_WITHIN_S = 300.0
 _STOOD_IN = (
-    "Simulated are the clouds' own controllers{also}: autoscaler, devices, networks, queued "
-    "provisioning{more} (rehearsal/cluster/controllers, with sources). Nothing that they decide is proof."
+    "The clouds' controllers (autoscaler, devices, networks, queued provisioning){more} are simulated "
+    "(rehearsal/cluster/controllers, with sources). Their decisions prove nothing."
 )
 
 _NODES = (
-    "kubelet, kube-proxy and containerd of every node, CoreDNS, and Ray in the pods with its autoscaler and dashboard."
+    "kubelet, kube-proxy and containerd of every node, CoreDNS, and Ray in the pods with its autoscaler and dashboard"
 )
 _NUMBERS = (
     "Nodes share this machine's processors, memory and kernel; GPUs and NICs are counts without devices; "
@@ -50,7 +50,7 @@ _NUMBERS = (
 class Environment:
     """Control plane that holds the objects of the simulated cluster, while `starting` has not ended.
 
-    `controllers` replaces the clouds' own controllers, `timeline` records events. With a `scale`, nodes are real and
+    `controllers` replaces the clouds' controllers, `timeline` records events. With a `scale`, nodes are real and
     manifests are scaled to this machine; otherwise kwok simulates the nodes. `replaced` says which images are.
     """
 
@@ -71,20 +71,20 @@ class Environment:
         """What was real and what was simulated, for the report."""
         version = self.api.request("GET", "/version")["gitVersion"].removeprefix("v")
         behind = "".join(f", the controller behind release {release}" for release in self.controllers.real)
-        real = f"real are API server, scheduler and controller manager of Kubernetes {version}{behind}"
+        real = f"API server, scheduler and controller manager of Kubernetes {version}{behind}"
         if self.scale is None:
             return (
-                f"Depth cluster: {real}.",
+                f"Depth cluster: {real} are real.",
                 "kwok simulates the nodes: they are ready at once, and their pods run no containers.",
-                _STOOD_IN.format(also=" and for Ray", more=", dashboard"),
+                _STOOD_IN.format(more=" and Ray's dashboard"),
             )
         with self.state.transaction() as view:
             changes: list[str] = view.setting(CHANGES, [])
         return (
-            f"Depth pods: {real}; {_NODES}",
+            f"Depth pods: {real}; {_NODES} are real.",
             _NUMBERS,
             *self.replaced,
-            _STOOD_IN.format(also="", more=""),
+            _STOOD_IN.format(more=""),
             *(f"scaled: {change}" for change in changes),
             f"Not scaled: {STAYED}. The engine's inputs and state are unscaled.",
         )

@@ -148,7 +148,7 @@ def pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
 def _claims(spec: Json, place: str) -> Iterator[str]:
     # The kubelet would request a claimed device from its driver.
     for claim in spec.pop("resourceClaims", None) or ():
-        yield f"{place}: resource claim {claim['name']} left out, since no driver is here"
+        yield f"{place}: resource claim {claim['name']} left out, since there is no driver here"
     for container in [*spec.get("initContainers", []), *spec["containers"]]:
         container.get("resources", {}).pop("claims", None)
 

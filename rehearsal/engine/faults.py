@@ -26,7 +26,7 @@ FAILURES: Mapping[How, Refusal] = {
     "500": Refusal("500 internal", "Internal error.", "rehearsal"),
     "timeout": Refusal("timeout", "timeout while waiting for the operation", "rehearsal"),
 }
-"""The error for each fault, where the cloud has none of its own. The two kills have none."""
+"""The error for each fault, where the cloud does not define its own. The two kills have none."""
 
 
 class FaultError(ValueError):
@@ -55,7 +55,7 @@ class Fault:
         how = next(known for known in HOWS if known == words[2])
         if words[0] == "step":
             if not re.fullmatch(r"[1-9]\d*", words[1]):
-                raise FaultError(f'--fault "{text}": {words[1]} is no step number; steps count from 1')
+                raise FaultError(f'--fault "{text}": {words[1]} is not a step number; steps count from 1')
             return cls(how, step=int(words[1]))
         if words[1] not in ("create", "update", "delete", "*"):
             raise FaultError(f'--fault "{text}": {words[1]} is not create, update, delete or *')

@@ -221,7 +221,7 @@ def test_every_pod_ends_with_the_exit_code_of_the_cause(jobs: Jobs, job: str, co
     [
         ("no name", 0, "lab-2.lab.ray.svc.cluster.local (its name does not resolve"),
         ("no login", 0, "lab-1.lab.ray.svc.cluster.local (at 10.0.0.7, no login: ssh: connect to host"),
-        ("no launcher", 1, "no word of pod 0 within 3 s: lab-0.lab.ray.svc.cluster.local (its name does not resolve"),
+        ("no launcher", 1, "no word from pod 0 within 3 s: lab-0.lab.ray.svc.cluster.local (its name does not resolve"),
         ("launcher dies", 1, "pod 0 is lost: lab-0.lab.ray.svc.cluster.local (at 10.0.0.7"),
         ("wrong data, 0", 0, "wrong data: nccl-tests counted values out of bounds"),
         ("no result", 0, 'nccl-tests never printed "Out of bounds values : 0 OK"'),

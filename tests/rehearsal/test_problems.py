@@ -24,7 +24,7 @@ EXPECTED = (
     # setting, value, a word of the reason, a word of the fix
     ("loction", "us-central1-b", "no setting", "did you mean location"),
     ("nodes.maxRunHours", "200", "168", "168"),
-    ("nodes.max", "many", "is a whole number", "write a whole number"),
+    ("nodes.max", "many", "must be a whole number", "write a whole number"),
     ("fabric", "efa", "gke has no fabric efa", "multi-network"),
     ("ray.image", "rayproject/ray:2.60.0-gpu", "CUDA", "cu128"),
 )

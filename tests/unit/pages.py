@@ -122,7 +122,7 @@ def _setting(path: str) -> tuple[str, ...]:
 def _type(setting: Setting) -> str:
     schema, title = setting.schema, setting.info.title
     if setting.secret:
-        return "secret text"
+        return "secret string"
     if setting.every_name:
         return " \\| ".join(f"`{name}`" for name in setting.every_name)
     about = f" ({title})" if title else ""
@@ -130,9 +130,9 @@ def _type(setting: Setting) -> str:
         case "integer":
             return f"whole number, {schema['minimum']} to {schema['maximum']}{about}"
         case "array":
-            return f"list of texts{about}"
+            return f"list of strings{about}"
         case kind:
-            return f"{'text' if kind == 'string' else kind}{about}"
+            return f"{kind}{about}"
 
 
 def example(path: str) -> str:

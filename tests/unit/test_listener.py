@@ -108,7 +108,7 @@ def test_a_listener_that_has_gone_is_no_answer(port: int) -> None:
     with closing(listening("127.0.0.1", port)) as own:
         connection = socket.create_connection(("127.0.0.1", port))
         own.accept()[0].close()
-    with closing(connection), pytest.raises(ConnectionAbortedError, match=f"the listener at 127.0.0.1:{port} has gone"):
+    with closing(connection), pytest.raises(ConnectionAbortedError, match=f"the listener at 127.0.0.1:{port} is gone"):
         check(connection)
 
 

@@ -60,7 +60,7 @@ def programs(*names: str, say: Callable[[str], None] = print) -> dict[str, Path]
         KeyError: No module has a program of that name.
     """
     if unknown := [name for name in names if name not in PROGRAMS]:
-        raise KeyError(f"no program of the kubernetes tier: {', '.join(unknown)}")
+        raise KeyError(f"not a program of the kubernetes tier: {', '.join(unknown)}")
     paths: dict[str, Path] = {}
     for module in MODULES:
         folder = folder_of(module)

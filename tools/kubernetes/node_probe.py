@@ -76,7 +76,7 @@ def _missing(what: str, problem: RuntimeError) -> RuntimeError:
         return problem
     return Missing(
         f"Root cannot create {what} here, which real pods need ({'; '.join(lines)}). A container needs "
-        f"`--privileged` and a TMPDIR that is not on an overlay; else use a virtual machine, or {INSTEAD}."
+        f"`--privileged` and a TMPDIR that is not on an overlay; otherwise use a virtual machine, or {INSTEAD}."
     )
 
 

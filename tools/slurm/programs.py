@@ -58,7 +58,7 @@ def found() -> None:
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Missing(f"{NEEDS}: this is not root on Linux.")
     if missing := [name for name in _PROGRAMS if shutil.which(name, path=PATH) is None]:
-        raise Missing(f"{NEEDS}: missing are {', '.join(missing)}.")
+        raise Missing(f"{NEEDS}: these are missing: {', '.join(missing)}.")
 
 
 def gpus(folder: Path) -> str:

@@ -75,7 +75,7 @@ class Job:
         What has another type is None, or not there: who submits a job chooses the most of it.
         """
         if not isinstance(details, dict) or not isinstance(details.get("status"), str):
-            raise WorkloadError("Ray's answer is not the details of a job: see `rdma-ray list`")
+            raise WorkloadError("Ray's answer does not describe a job: see `rdma-ray list`")
         metadata, code = details.get("metadata"), details.get("driver_exit_code")
         of_user = metadata if isinstance(metadata, dict) else {}
         texts = {name: text for name, text in details.items() if isinstance(text, str)}
@@ -212,7 +212,9 @@ class JobsApi:
         elif reaches(job_id):
             self.call(_path(job_id, "stop"), method="POST")
         else:
-            raise WorkloadError(f"Ray's head would stop another job than {job_id!r}: `rdma-ray stop` stops it")
+            raise WorkloadError(
+                f"Ray's head would stop a job other than {job_id!r}; stop this one with `rdma-ray stop`"
+            )
         deadline = time.monotonic() + timeout_s
         while not (job := self.job(job_id)).terminal:
             if time.monotonic() > deadline:

@@ -105,7 +105,7 @@ def answers(forward: Forward) -> None:
         reason = str(error)
     forward.drop(address)
     raise WorkloadError(
-        f"Ray Serve does not answer at {address}: {reason}: it starts, ends, or has no healthy replica; see"
+        f"Ray Serve does not answer at {address} ({reason}): it is starting or ending, or has no healthy replica; see"
         " `rdma-ray doctor`"
     )
 
@@ -156,7 +156,7 @@ def kubeconfig(
     """
     outputs = read_outputs(options)
     if outputs.kubeconfig is None:
-        raise WorkloadError(f"a stack of target {outputs.target} has no Kubernetes, so no kubeconfig")
+        raise WorkloadError(f"a stack of target {outputs.target} has no Kubernetes and thus no kubeconfig")
     content = outputs.kubeconfig.get_secret_value()
     if file.exists() and not force and read_bytes(file) != content.encode():
         raise WorkloadError(f"{file} exists with other content, such as other clusters: name another file, or --force")

@@ -33,8 +33,7 @@ def follow(api: JobsApi, job_id: str, on_line: Callable[[str], None]) -> Job:
             if job is None:
                 raise
             raise WorkloadError(
-                f"the cluster has restarted: it does not know job {job_id} any more, which was {job.status} and ended"
-                " with it"
+                f"the cluster has restarted and no longer knows job {job_id}, which was {job.status} and ended with it"
             ) from None
         except UnreachableError as error:
             raise UnreachableError(

@@ -97,7 +97,7 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         listed = isinstance(found, dict) and found.get("kind") == "List"
         items = found.get("items") if listed else [found]
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise WorkloadError(f"kubectl get {kind}: the answer has something else than objects")
+            raise WorkloadError(f"kubectl get {kind}: the answer contains something other than objects")
         return items
 
 

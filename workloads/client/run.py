@@ -76,8 +76,8 @@ def run_job(
     files = {"--json": job.json_file, "--out": out, "--logs": logs}
     if job.detach and (given := [option for option, file in files.items() if file]):
         raise WorkloadError(
-            f"--detach does not wait for a result: leave out {' and '.join(given)}, or --detach; get the result later"
-            " by `rdma-ray logs ID --json FILE`"
+            f"--detach does not wait for a result: omit {' and '.join(given)}, or --detach; get the result later"
+            " with `rdma-ray logs ID --json FILE`"
         )
     here = entry_point_of(job) is not None
     if here and job.detach:

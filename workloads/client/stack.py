@@ -41,7 +41,9 @@ def read_outputs(options: StackOptions) -> Outputs:
     """
     file = options.outputs_file
     if (text := entry_point_of(options)) is not None:
-        stack = _parse(text, where=f"the variable {JOB_STACK}", fix="only the stack's program sets it: leave it alone")
+        stack = _parse(
+            text, where=f"the variable {JOB_STACK}", fix="only the stack's program sets it; do not change it"
+        )
         # The variable, which any user of the node may see, has no token: Ray's own variables lead to it.
         token = next(iter([] if stack.ray.token.get_secret_value() else secrecy.ray_tokens(os.environ)), None)
         if token is None:
@@ -50,7 +52,7 @@ def read_outputs(options: StackOptions) -> Outputs:
     if file is None:
         return _from_pulumi(name_of(options.stack))
     return _parse(
-        read_bytes(file), where=f"file {file}", fix="write it by: bin/pulumi stack output --json --show-secrets"
+        read_bytes(file), where=f"file {file}", fix="write it with: bin/pulumi stack output --json --show-secrets"
     )
 
 
@@ -70,7 +72,7 @@ def _from_pulumi(stack: str) -> Outputs:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise WorkloadError(f"no outputs of stack {stack!r}: {reason}\nbring it up first: {make}")
     if done.stdout.strip() in ("", "{}"):
-        raise WorkloadError(f"stack {stack!r} exists, but nothing runs in it: bring it up first: {make}")
+        raise WorkloadError(f"stack {stack!r} exists, but has no resources: bring it up first: {make}")
     return _parse(done.stdout, where=f"stack {stack!r}", fix=f"bring it up to date: {make}")
 
 
@@ -80,8 +82,8 @@ def _pulumi() -> str:
     found = str(own) if own.is_file() else shutil.which("pulumi")
     if found is None:
         raise WorkloadError(
-            f"no Pulumi engine: neither {own} nor `pulumi` on PATH. Run `make setup`, or name a file of outputs with"
-            " --outputs FILE or RDMA_RAY_OUTPUTS"
+            f"no Pulumi engine: neither {own} nor `pulumi` on PATH. Run `make setup`, or choose a file of outputs"
+            " with --outputs FILE or RDMA_RAY_OUTPUTS"
         )
     return found
 
@@ -96,7 +98,7 @@ def _parse(text: str | bytes, where: str, fix: str) -> Outputs:
             for e in error.errors(include_input=False, include_url=False, include_context=False)
         )
     # Raised outside the except block: a chained ValidationError would print its inputs.
-    raise WorkloadError(f"the outputs of {where} do not fit the contract of infra/outputs.py: {problems}\n{fix}")
+    raise WorkloadError(f"the outputs of {where} do not match the contract of infra/outputs.py: {problems}\n{fix}")
 
 
 def refuse_jobs(outputs: Outputs) -> None:
@@ -112,7 +114,7 @@ def refuse_jobs(outputs: Outputs) -> None:
         f" {why} ({page})\n"
         "for a Ray that accepts jobs: set ray.mode to cluster, leave ray.entrypoint out, and `make up`\n"
         "for another job on this stack's nodes: `rdma-ray render … | kubectl apply -f -` (docs/render.md), or"
-        " nccl-tests by `rdma-ray bench job Pulumi.STACK.yaml`"
+        " nccl-tests with `rdma-ray bench job Pulumi.STACK.yaml`"
     )
 
 

@@ -73,7 +73,7 @@ def _submitted(api: JobsApi, job_id: str, command: str) -> bool:
     except UnknownError:
         return False
     if details.get("entrypoint") != command:
-        raise TakenError(f"a job {job_id} with another command exists already: choose another ID")
+        raise TakenError(f"job {job_id} already exists with a different command: choose another ID")
     return True
 
 

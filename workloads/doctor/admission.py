@@ -16,7 +16,7 @@ from workloads.doctor.workload import queued, workload_of
 
 Json = dict[str, Any]
 CAUSES_FIRST = ("DeactivationTarget", "Preempted", "Evicted")
-"""Conditions by how close they are to the cause: Preempted says by whom, where Evicted says that."""
+"""Conditions, the one closest to the cause first: Preempted names the preempting workload, Evicted does not."""
 PROVISIONED = ("Accepted", "Provisioned")
 """Conditions of a ProvisioningRequest that are true on its way (kubernetes/autoscaler: provisioningrequest/
 autoscaling.x-k8s.io/v1/types.go). BookingExpired matters until the workload is admitted (kueue 0.19.2:
@@ -33,16 +33,19 @@ WAYS = (
     (r"CapacityRevoked|[Cc]apacity.{1,40}revoked|max(?:imum)? ?run ?(?:duration|time)|no longer valid", REVOKED),
     (
         r"re-?queu|RequeuingLimit",
-        "mend first what kept its pods from being ready (see the findings about pods and nodes), or wait for machines",
+        "first fix what kept its pods from being ready (see the findings about pods and nodes), or wait for machines",
     ),
-    (r"MaximumExecutionTime|maximum execution time", "its limit of time is over: raise it if the work is not done"),
+    (
+        r"MaximumExecutionTime|maximum execution time",
+        "it reached its time limit: raise the limit if the work is not done",
+    ),
     (
         r"AdmissionCheck|[Aa]dmission [Cc]heck",
-        "an admission check rejected it: mend what its message names",
+        "an admission check rejected it: fix what its message names",
     ),
     (r"PodsReadyTimeout", "its pods were not ready in time: the findings about pods and nodes say why"),
     (r"Preempt", "a workload of higher priority, or with a right to the quota, needs it"),
-    (r"NodeFailures", "a node of it failed, and there was no other one in its topology"),
+    (r"NodeFailures", "one of its nodes failed, and its topology has no replacement"),
     (r"QueueStopped|OnHold", "an administrator has stopped the queue with spec.stopPolicy"),
 )
 """What a reason or message means for the next step. Too many re-queues also follow a lack of machines: kueue#15255."""
@@ -107,7 +110,7 @@ def _refused(state: State, body: Json | None) -> Iterator[Problem]:
                 yield Problem(where, "the cloud has taken the queued nodes back", text, f"{REVOKED}. {KEEP}")
             elif type_ == "BookingExpired":
                 cure = "wait: Kueue asks again, at most half an hour apart (docs/queues.md)"
-                yield Problem(where, "its nodes came, and were not used in time", text, cure, "warning")
+                yield Problem(where, "its nodes arrived, but were not used in time", text, cure, "warning")
             else:
                 why = cause.text if cause else "the cloud refuses the queued nodes"
                 yield Problem(where, why, text, cause.cure if cause else None)
@@ -138,7 +141,7 @@ def _all_texts(body: Json, stops: list[Json]) -> str:
 
 def _way(stops: list[Json]) -> str:
     text = "; ".join(_said(each) for each in stops)
-    return next((way for pattern, way in WAYS if re.search(pattern, text)), "mend what the messages name")
+    return next((way for pattern, way in WAYS if re.search(pattern, text)), "fix what the messages name")
 
 
 def _cause(stops: list[Json], fallback: str) -> str:
@@ -185,7 +188,7 @@ def _unready(state: State, body: Json) -> Iterator[Problem]:
     if waits or nodes:
         cure = "the findings about pods and nodes say why; Kueue evicts it when the wait is over (docs/queues.md)"
         text = _all_texts(body, [ready] if waits else [])
-        yield Problem(_where(state, body), "it is admitted, and not all its pods are ready", text, cure, "warning")
+        yield Problem(_where(state, body), "it is admitted, but not all of its pods are ready", text, cure, "warning")
 
 
 def _waiting(state: State, body: Json, refused: bool) -> Iterator[Problem]:

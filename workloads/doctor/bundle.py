@@ -37,7 +37,7 @@ LINES = 500
 JOBS, PODS = 10, 12
 """Newest jobs and unready pods whose logs are kept."""
 LONGEST_LINE, LONGEST_RAW_LINE = 4_000, 2**14
-"""Characters of a line that are kept, and those from which secrets are removed: the first half of a token is none."""
+"""Characters of a line that are kept, and those from which secrets are removed: half of a token is not recognized."""
 TEXT_BYTES, LOG_BYTES = 12 * 2**20, 2**19
 """Text of all logs, and of one: to remove secrets from a MiB takes up to two seconds (Redactor, 2026-11)."""
 RANK_BYTES, RANKS = 2**17, 64
@@ -90,7 +90,7 @@ class Bundle:
         data = text.encode("utf-8", "replace")
         if len(data) > self._left or name in self.files:
             self.cut[name] = (
-                "left out: the bundle has this file already" if name in self.files else "left out: too large"
+                "left out: the bundle already has this file" if name in self.files else "left out: too large"
             )
             return
         self._left -= len(data)
@@ -162,7 +162,7 @@ def _job_logs(stack: Connection, bundle: Bundle, state: State) -> Iterator[tuple
 
 
 def add_job_log(bundle: Bundle, job_id: str, text: str) -> None:
-    """Add a job's last lines, those of NCCL in a file of their own, and the ranks' NCCL logs that it carries."""
+    """Add a job's last lines, those of NCCL in a separate file, and the ranks' NCCL logs that it carries."""
     name = file_name(job_id)
     lines: list[str] = []
     nccl: list[str] = []
@@ -215,7 +215,7 @@ def summary(state: State, diagnosis: Diagnosis, names: list[str], missing: list[
         f"machine {outputs.machine or 'none'}, ray.mode {outputs.ray.mode}",
         f"Ray {outputs.ray.version}, on the client {state.client}",
         f"{len(probes)} Ray nodes probed, {len(state.objects('nodes'))} nodes of Kubernetes",
-        "Secrets are removed. Read the files before you send them all the same.",
+        "Secrets are removed. Still, read the files before you send them.",
         "",
         *(report(diagnosis) or ["No check found a problem."]),
         "",
@@ -223,7 +223,7 @@ def summary(state: State, diagnosis: Diagnosis, names: list[str], missing: list[
         *(f"not read: {text}" for text in missing[:20]),
         "",
         "doctor.json    findings (rdma-ray/doctor/1)",
-        "state.json     outputs, Kubernetes' objects and events, Ray's state, probes (rdma-ray/state/1)",
+        "state.json     outputs, Kubernetes objects and events, Ray's state, probes (rdma-ray/state/1)",
         "settings.yaml  the stack file, without encrypted values",
         f"jobs, nccl, pods: the last {LINES} lines of logs",
         "",

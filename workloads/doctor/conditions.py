@@ -41,11 +41,11 @@ REPAIRS = {
 PRESSURES = {
     "DiskPressure": "the kubelet evicts pods of this node: delete what fills its disk (/tmp/ray, logs, caches), or move"
     " it to the stack's storage",
-    "MemoryPressure": "the kubelet evicts pods of this node: end what holds its memory, or lower the pods' memory",
+    "MemoryPressure": "the kubelet evicts pods of this node: stop what uses its memory, or lower the pods' memory",
     "PIDPressure": "the kubelet evicts pods of this node: end the job that starts so many processes",
 }
 """Cures of the kubelet's own pressures, which a new node does not cure."""
-SILENT = "what reports it is silent: see the pods of DaemonSets on that node (`daemons`), and its agents' logs"
+SILENT = "its reporter is silent: see the pods of DaemonSets on that node (`daemons`), and its agents' logs"
 REPLACE = (
     "write checkpoints, then kubectl cordon NODE and delete the node, which ends what runs there: the pool replaces it"
 )
@@ -54,7 +54,7 @@ REPLACE = (
 @check(
     "nodes",
     "nodes",
-    cure="kubectl describe node NODE shows its conditions; delete a node that stays so, and the pool replaces it",
+    cure="kubectl describe node NODE shows its conditions; delete one that does not recover, and the pool replaces it",
 )
 def nodes(state: State) -> Iterator[Problem]:
     """A condition of a node is not as on a healthy one, or no pod may be placed on the node."""

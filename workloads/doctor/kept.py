@@ -13,7 +13,7 @@ STATE_BYTES = 24 * 2**20
 OBJECTS, SECTION_BYTES = 5_000, 8 * 2**20
 """Limits of a section of Kubernetes."""
 LISTED, RAY_BYTES = 10_000, 2 * 2**20
-"""Limits of a part of Ray's state: a lower one, because whoever submits a job writes there."""
+"""Limits of a part of Ray's state: a lower one, because anyone who submits a job writes there."""
 ENDED, ENDED_JOBS = ("SUCCEEDED", "FAILED", "STOPPED"), 1_000
 """Jobs of these states, of which only the newest are kept. Ray remembers all."""
 

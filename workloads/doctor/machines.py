@@ -276,7 +276,7 @@ def _broken(state: State) -> dict[str, str]:
     names: dict[str, list[str]] = {}
     for _, owner, node, _ in broken_daemons(state):
         names.setdefault(node, []).append(owner)
-    text = "first mend the pods of DaemonSets that are not ready there, one of which may offer the devices"
+    text = "first fix the pods of DaemonSets that are not ready there: one of them may offer the devices"
     return {node: f"{text}: {', '.join(sorted({*owners}))}" for node, owners in names.items()}
 
 

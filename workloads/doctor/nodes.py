@@ -16,9 +16,9 @@ SHM_BYTES = 2**30
 MEMLOCK_BYTES = 2**34
 """Minimum limit of locked memory: NICs register buffers of gigabytes. A container's default is 8 MiB."""
 SKEW_S = 2.0
-"""Seconds of difference between clocks that credentials and logs bear."""
+"""Seconds of clock difference that credentials and logs tolerate."""
 CAPPED = ("ApplicationsClocksSetting", *THROTTLING)
-"""What keeps an idle GPU's clocks down: a setting, or a fault of cooling or power (NVML)."""
+"""Reasons that keep an idle GPU's clocks down: a setting, or a fault of cooling or power (NVML)."""
 POWER_SHARE = 0.95  # of the fleet's largest power limit
 
 
@@ -85,9 +85,7 @@ def packages(state: State) -> Iterator[Problem]:
             yield Problem("Ray nodes", f"they have different versions of {name}", text)
 
 
-@check(
-    "plugin", "probes", cure="delete the node with the other one: a new node gets the current installer's or image's"
-)
+@check("plugin", "probes", cure="delete the node with the different build: a new node gets the current one")
 def plugin(state: State) -> Iterator[Problem]:
     """The nodes have different builds of NCCL's network plugin."""
     if text := _different(on_fabric(state), lambda probe: probe.plugin):

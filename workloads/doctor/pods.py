@@ -165,7 +165,7 @@ def _unplaced(state: State, pod: Json, cause: Cause, shown: str) -> Problem:
         return Problem(f"pod {name_of(pod)}", f"no node: {cause.text}", shown, cause.cure, cause.severity)
     counts = ", ".join(f"node {name} offers {gpus} GPUs" for name, gpus in sorted(short.items()))
     cure = (
-        "mend or replace that node, as the finding `gpus` says: its place stays lost while it exists (NVIDIA/aicr#1858)"
+        "fix or replace that node, as the finding `gpus` says: its capacity is lost while it exists (NVIDIA/aicr#1858)"
     )
     return Problem(f"pod {name_of(pod)}", "no node: a free GPU node has lost GPUs", f"{counts}; {shown}", cure)
 
@@ -195,7 +195,7 @@ def _not_started(state: State, pod: Json, age: float) -> Iterator[Problem]:
     "refused-pods",
     "events",
     "rayclusters",
-    cure="the message names the webhook, policy or quota that refuses; `make up` restores the stack's own",
+    cure="the message names the webhook, policy or quota that refuses it; `make up` restores those of the stack",
 )
 def refused_pods(state: State) -> Iterator[Problem]:
     """A pod of Ray cannot be created: a webhook, a policy or a ResourceQuota refuses it."""
@@ -246,7 +246,9 @@ def claims(state: State) -> Iterator[Problem]:
         if state.age(claim["metadata"].get("deletionTimestamp")) > PENDING_S:
             text = f"finalizers: {', '.join(claim['metadata'].get('finalizers') or [])}"
             yield Problem(
-                f"ResourceClaim {name_of(claim)}", "its deletion does not end, and its devices stay taken", text
+                f"ResourceClaim {name_of(claim)}", "its deletion does not finish, and its devices stay allocated", text
             )
         elif gone and len(gone) == len(users):
-            yield Problem(f"ResourceClaim {name_of(claim)}", "holds devices for pods that are gone", ", ".join(gone))
+            yield Problem(
+                f"ResourceClaim {name_of(claim)}", "holds devices for pods that no longer exist", ", ".join(gone)
+            )

@@ -52,14 +52,14 @@ def ray(state: State) -> Iterator[Problem]:
     """Ray does not answer, or rejects the token of the stack's outputs."""
     if (reason := state.unknown.get("ray")) is not None:
         rejected = "token" in reason
-        cause = "Ray rejects the token: the outputs are of another cluster" if rejected else "Ray does not answer"
+        cause = "Ray rejects the token: the outputs are from another cluster" if rejected else "Ray does not answer"
         yield Problem(f"Ray of {state.outputs.ray.cluster}", cause, reason)
 
 
 @check(
     "token",
     "ray any token",
-    cure="make up sets authOptions.mode: token; then restart the cluster: whoever reaches port 8265 runs code on it",
+    cure="make up sets authOptions.mode: token; then restart the cluster: anyone at port 8265 can run code on it",
 )
 def token(state: State) -> Iterator[Problem]:
     """Ray answers requests without its token."""
@@ -80,7 +80,7 @@ def ray_nodes(state: State) -> Iterator[Problem]:
         address = (pod.get("status") or {}).get("podIP")
         if labels(pod).get(NODE_TYPE) == "worker" and is_true(pod, "Ready") and address not in ips:
             yield Problem(
-                f"pod {name_of(pod)}", "it is ready, and Ray does not have its node", f"no live node {address}"
+                f"pod {name_of(pod)}", "it is ready, but its node is not in the Ray cluster", f"no live node {address}"
             )
     fewest = state.outputs.nodes.min
     if state.outputs.target == "local" and len(ips) < fewest:
@@ -100,11 +100,11 @@ def versions(state: State) -> Iterator[Problem]:
     said, runs = state.outputs.ray.version, str(state.ray["version"]["ray_version"])
     if said != runs:
         text = f"outputs: {said}; head: {runs}"
-        yield Problem("head", "the image has another Ray than the stack's ray.version", text)
+        yield Problem("head", "the image's Ray differs from the stack's ray.version", text)
     elif state.client != runs and runs not in RAY_IN.values():
         text = f"client: {state.client}; cluster: {runs}"
-        cure = "jobs work; a driver that connects by ray:// needs the same version on both sides"
-        yield Problem("client", "this machine has another Ray than the cluster", text, cure, "warning")
+        cure = "jobs work; a driver that connects with ray:// needs the same version on both sides"
+        yield Problem("client", "this machine's Ray differs from the cluster's", text, cure, "warning")
 
 
 @check(
@@ -168,7 +168,7 @@ def _unmet(state: State, shapes: list[Json]) -> str:
             return f"no node has {_shown([shape])}"
     if len(shapes) > (room := max(len(alive(state)), state.outputs.nodes.max)):
         return f"its {len(shapes)} bundles may need as many nodes; there are {room} at most"
-    return "waits until others release their resources"
+    return "waits for others to release their resources"
 
 
 def _fits(state: State, shape: Json) -> bool:

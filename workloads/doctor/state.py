@@ -168,7 +168,7 @@ class StateReader:
         for raw in (self.kubernetes, self.ray):
             self.redactor.learn(raw)
         if len(self.redactor.learned) >= MOST_LEARNED:
-            self.kept.cut["secrets"] = f"more than {MOST_LEARNED}: a text may show those of other objects"
+            self.kept.cut["secrets"] = f"more than {MOST_LEARNED}: text may show those of other objects"
         masked = SecretStr(REDACTED)
         tokens = {"token": masked} | ({"serve_token": masked} if self.outputs.ray.serve_token else {})
         ray = self.outputs.ray.model_copy(update=tokens)
@@ -255,7 +255,7 @@ class StateReader:
             return None
         heads = [pod for pod in self.kubernetes["pods"] if labels(pod).get(NODE_TYPE) == "head"]
         if self.outputs.ray.mode == "indexed-job":
-            return "an Indexed Job has no head of KubeRay's"
+            return "an Indexed Job has no KubeRay head"
         if not any(is_true(pod, "Ready") for pod in heads):
             return "no head pod of Ray is ready"
         return None
@@ -307,7 +307,7 @@ def _get(kubectl: Kubectl, kind: str, *arguments: str) -> Callable[[], list[Json
 def _system_pods(kubectl: Kubectl) -> list[Json]:
     """Return the pods of kube-system, and of DaemonSets and the kubelet's own pods in all namespaces.
 
-    GKE's drivers have namespaces of their own, such as gke-managed-networking-dra-driver.
+    GKE's drivers have separate namespaces, such as gke-managed-networking-dra-driver.
     """
     own = kubectl.get("pods", f"--namespace={SYSTEM}")
     others = kubectl.get("pods", "--all-namespaces", f"--field-selector=metadata.namespace!={SYSTEM}")

@@ -54,7 +54,10 @@ def workload(state: State) -> Iterator[Problem]:
         text = f"{SECTIONS[ray.mode]} in the namespace: {others}"
         cure = "make up; with --outputs FILE, check that the file is of this cluster"
         yield Problem(
-            f"{ray.mode} {ray.cluster}", "it does not exist: deleted, or the outputs are of another cluster", text, cure
+            f"{ray.mode} {ray.cluster}",
+            "it does not exist: it was deleted, or the outputs are from another cluster",
+            text,
+            cure,
         )
         return
     where, status = f"{body['kind']} {ray.cluster}", body.get("status") or {}

@@ -160,7 +160,7 @@ class Collector:
                 raise OSError(f"only {free // 2**20} MiB are free, {ROOM // 2**20} are needed")
             self.folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=self.temporary))
         except OSError as error:
-            self.missing.append(f"NCCL's log: no room for it in {self.temporary}: {error}")
+            self.missing.append(f"NCCL's log: there is no room for it in {self.temporary}: {error}")
             return
         self._begin_file()
 
@@ -172,7 +172,7 @@ class Collector:
     def _log(self, with_log: bool) -> tuple[LogFacts | None, PackedLog | None]:
         level = self.environment.get(LEVEL, "")
         if self.backend != "nccl":
-            self.missing.append("NCCL's log: the ranks used gloo, which writes none")
+            self.missing.append("NCCL's log: the ranks used gloo, which does not write one")
             return None, None
         if level.upper() not in LEVELS:
             self.missing.append(

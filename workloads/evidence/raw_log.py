@@ -98,7 +98,7 @@ def unpacked(event: Mapping[str, Any]) -> str:
     """Return the log that an event carries, of which a rank sends KEPT bytes. ValueError if it is broken."""
     data = event.get("data")
     if not isinstance(data, str) or len(data) > LONGEST_DATA:
-        raise ValueError(f"its data is not a text of at most {LONGEST_DATA} characters")
+        raise ValueError(f"its data is not a string of at most {LONGEST_DATA} characters")
     try:
         # Bytes that are no UTF-8 are sent as three.
         text = zlib.decompressobj().decompress(base64.b64decode(data, validate=True), 3 * KEPT + 2**10)
@@ -150,7 +150,9 @@ class LogFolder:
     def summary(self) -> str:
         """Return one line: how many logs, where, and what was cut."""
         refused = (
-            f"; {self.refused} were refused: no rank, a second one of a rank, or too large" if self.refused else ""
+            f"; {self.refused} were refused: without a rank, a second log of a rank, or too large"
+            if self.refused
+            else ""
         )
         if not self.written:
             return f"no NCCL log arrived for {self.folder}{refused}"

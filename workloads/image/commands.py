@@ -48,7 +48,7 @@ class BuildOptions:
         str | None,
         option(help="Repository with its registry, without a tag. [default: that of ray.image in the stack file]"),
     ] = None
-    tool: Annotated[ToolName | None, option(help="Tool that builds. [default: the first that can]")] = None
+    tool: Annotated[ToolName | None, option(help="Tool that builds the image. [default: the first that can]")] = None
     project: Annotated[str | None, option(help="codebuild: project whose source is an object in S3.")] = None
     dry_run: Annotated[bool, option(help="Only print the tool's commands.")] = False
 
@@ -100,7 +100,7 @@ def build(*, options: Flat[BuildOptions] = BuildOptions()) -> None:
 def _plan(options: BuildOptions, text: str, file: Path, folder: Path) -> tuple[str, str]:
     """Return the stage and the repository. WorkloadError if the stack could not use the image."""
     if stack_file.target_of(text) == "local":
-        raise WorkloadError(f"{file.name} is of target local, whose nodes have no image: name another")
+        raise WorkloadError(f"{file.name} has target local, whose nodes have no image: choose another file")
     own = (stack_file.image_of(text) or "").partition("@")[0]
     own = own if ":" not in own.rpartition("/")[2] else own.rpartition(":")[0]
     repository = options.repository or ("" if own.startswith(PUBLIC) else own)
@@ -127,7 +127,7 @@ def _plan(options: BuildOptions, text: str, file: Path, folder: Path) -> tuple[s
 
 @contextmanager
 def _context() -> Iterator[Path]:
-    """Yield a folder with a copy of CONTEXT, in a folder of its own, so that no secret reaches a builder.
+    """Yield a folder with a copy of CONTEXT, in a separate folder, so that no secret reaches a builder.
 
     It is inside the project: Docker as a snap reads no file of /tmp (canonical/docker-snap, README, read 2026-11).
     """

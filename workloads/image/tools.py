@@ -155,7 +155,8 @@ def codebuild(build: Build, shell: Shell) -> str:
     versioned = version not in ("None", "null", "")
     if not versioned:
         print(
-            f"bucket {bucket} keeps no versions: whoever writes to it may replace the source before CodeBuild reads it",
+            f"bucket {bucket} keeps no versions: anyone who writes to it can replace the source before CodeBuild"
+            " reads it",
             file=sys.stderr,
         )
     values = {"IMAGE": build.image, "TARGET": build.target, "REGION": region}
@@ -195,11 +196,11 @@ class Tool:
     def problem(self, build: Build, *, dry_run: bool) -> str | None:
         """Return why this tool cannot do the build; None if it can. A dry run does not need the tool."""
         if self.registry is not None and not build.push:
-            return "it builds at the cloud and keeps only what it pushes: add --push"
+            return "it builds in the cloud and keeps only what it pushes: add --push"
         if self.registry is not None and not self.registry.fullmatch(build.repository):
-            return f"it pushes to {self.registry_name}, and {build.repository} is elsewhere"
+            return f"it pushes only to {self.registry_name}, and {build.repository} is elsewhere"
         if self.run is codebuild and build.project is None:
-            return "name its project by --project (docs/images.md)"
+            return "choose its project with --project (docs/images.md)"
         if dry_run:
             return None
         if shutil.which(self.shown_by[0]) is None:

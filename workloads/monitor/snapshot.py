@@ -113,7 +113,7 @@ class GpuState(ResultPart):
 
     @property
     def alerts(self) -> list[str]:
-        """Faults in words: `thermal`, `Xid 79`, `ECC 2`. Xid errors of applications are no faults of the GPU."""
+        """Faults as text: `thermal`, `Xid 79`, `ECC 2`. Xid errors of applications are no faults of the GPU."""
         words = {"SwThermalSlowdown": "thermal", "HwThermalSlowdown": "thermal", "HwPowerBrakeSlowdown": "power brake"}
         found = [words[reason] for reason in self.throttled]
         found += [f"Xid {xid}" for xid in self.xids if xid not in APPLICATION_XIDS]

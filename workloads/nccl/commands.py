@@ -39,7 +39,7 @@ def bench_nccl(
     *,
     options: Flat[BenchOptions] = BenchOptions(),
     logs: Annotated[
-        Path | None, Parameter(metavar="DIR", help="Write NCCL's own log of each rank to this folder.")
+        Path | None, Parameter(metavar="DIR", help="Write the NCCL log of each rank to this folder.")
     ] = None,
     out: Annotated[
         Path | None, Parameter(metavar="DIR", help="Write report.html, report.png and result.json to this folder.")

@@ -153,7 +153,7 @@ def _on_one_host(pairs: Sequence[Pair], result: BenchResult) -> Iterator[Evidenc
         if shared is None:
             continue
         if _shared_by_design(result):
-            yield remark("same-host", "p2p: pairs share a machine, so no figure here is a NIC's")
+            yield remark("same-host", "p2p: pairs share a machine, so no figure here measures a NIC")
             return
         yield failure("same-host", f"p2p: ranks {one} and {other}, a pair across nodes, {shared}")
 

@@ -42,7 +42,7 @@ class NcclJobOptions(BaseModel, frozen=True, extra="forbid"):
     )
     nodes: int = Field(NODES, ge=1, description="Nodes, each with all of its GPUs.")
     queue: str | None = Field(
-        None, description="Kueue's LocalQueue that admits the Job. [default: the stack's own, if any]"
+        None, description="Kueue's LocalQueue that admits the Job. [default: the stack's, if any]"
     )
     name: str | None = Field(None, description="Name of the Job. [default: by the operation]")
     image: str | None = Field(None, description="Another image with programs in the same places.")
@@ -75,7 +75,7 @@ def bench_job(
     Exit codes: 0 printed, 1 it cannot run on this stack.
     """
     if file is not None and stack is not None:
-        raise WorkloadError(f"--stack {stack}: {file} names a stack already; pass one of the two")
+        raise WorkloadError(f"--stack {stack}: {file} already names a stack; use only one of them")
     settings = read_settings(file or PROJECT / f"Pulumi.{name_of(stack)}.yaml")
     measured = {field.name for field in fields(Sweep)}
     op = options.op or FIRST_OP.get(settings.target, Sweep.op)
@@ -92,7 +92,7 @@ def bench_job(
     if job.image.own_keys:
         raise WorkloadError("--ssh-key: the image of this stack already has a key pair; omit the option")
     if sys.stdout.isatty():
-        raise WorkloadError("--ssh-key: a private key does not belong on a screen; add `| kubectl apply -f -`")
+        raise WorkloadError("--ssh-key: a private key must not be shown on a terminal; add `| kubectl apply -f -`")
     sys.stdout.write(as_yaml([key_secret(job, *_key_pair(job.name))]))
 
 

@@ -86,7 +86,7 @@ def choose(
     if missing:
         raise WorkloadError(
             "\n".join(["nothing was tested: allreduce_multigpu cannot run on", *missing])
-            + "\ninstall cupy-cuda12x or cupy-cuda13x, whichever fits the image's CUDA, into the image of ray.image;"
+            + "\ninstall cupy-cuda12x or cupy-cuda13x, whichever matches the image's CUDA, into the image of ray.image;"
             " --backend gloo checks the sums without the GPUs",
             Exit.NOT_AS_ASKED,
         )

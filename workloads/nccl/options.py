@@ -64,7 +64,7 @@ class GangOptions(BaseModel):
     transport: Hidden[str | None] = None
     """Transport over RDMA NICs (`infra.catalog.fabrics`); None on machines without any."""
     logs: Hidden[bool] = False
-    """Whether the ranks send NCCL's own logs."""
+    """Whether the ranks send their NCCL logs."""
 
     @property
     def world(self) -> tuple[int, int]:

@@ -83,9 +83,9 @@ def environment(
     if algo is None:
         return found
     if not use_gpu:
-        raise WorkloadError(f"--algo {algo} selects NCCL's algorithm, and without GPUs there is only gloo")
+        raise WorkloadError(f"--algo {algo} selects an NCCL algorithm, but without GPUs there is only gloo")
     if "NCCL_ALGO" in found:
-        raise WorkloadError(f"--algo {algo} and --env NCCL_ALGO={found['NCCL_ALGO']}: give one of the two")
+        raise WorkloadError(f"--algo {algo} and --env NCCL_ALGO={found['NCCL_ALGO']}: use only one of them")
     value, available = ALGORITHMS[algo]
     missing = [op for op in ops if op not in (*available, *WITHOUT_ALGORITHM)]
     if missing:

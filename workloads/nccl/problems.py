@@ -46,7 +46,7 @@ def problems(
         yield failure("no-log", f"there is no NCCL log: nothing shows how the data traveled; {FIX}")
         return
     if not facts.lines:
-        yield failure("empty-log", f"the log has no line of NCCL's: nothing shows how the data traveled; {FIX}")
+        yield failure("empty-log", f"the log has no NCCL line: nothing shows how the data traveled; {FIX}")
         return
     if facts.unfinished:
         stuck = ", ".join(map(str, facts.unfinished[:8])) + (" …" if len(facts.unfinished) > 8 else "")
@@ -88,7 +88,9 @@ def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[EvidenceF
             where = f": every rank is on {hosts.pop()}" if len(hosts) == 1 else ""
             yield failure("same-host", text + where)
     if facts.nranks is None and not facts.truncated:
-        yield failure("no-communicator", f"the log names no communicator, so not which ranks took part; {FIX}")
+        yield failure(
+            "no-communicator", f"the log names no communicator, so it does not show which ranks took part; {FIX}"
+        )
     elif facts.nranks is not None and 0 < len(facts.hosts) < facts.nranks:
         yield remark("some-ranks", f"the log covers {len(facts.hosts)} of {facts.nranks} ranks")
 
@@ -127,7 +129,7 @@ def _lost(facts: LogFacts) -> Iterator[EvidenceFinding]:
         text = f"{len(facts.damaged)} lines are torn, first: {facts.damaged[0][:200]}"
         yield failure("damaged-log", f"{text}; give each rank a file (NCCL_DEBUG_FILE=FOLDER/%h.%p)")
     elif facts.torn:
-        yield remark("torn-lines", f"{facts.torn} lines of the log are torn, and others show their connections")
+        yield remark("torn-lines", f"{facts.torn} lines of the log are torn, but others show their connections")
     if facts.unplaced:
         text = f"the log shows no host for {len(facts.unplaced)} ranks, first rank {facts.unplaced[0]}"
         yield failure("hosts-unknown", f"{text}: keep NCCL's `host:pid:tid` at the start of its messages")
@@ -168,7 +170,9 @@ def _nics(facts: LogFacts, nics: int) -> Iterator[EvidenceFinding]:
     if facts.mixed:
         yield failure("nic-missing", f"NCCL found fewer NICs on some ranks: {facts.mixed[0]}")
     if facts.unseen:
-        text = f"the log does not name the NICs of rank {', '.join(map(str, facts.unseen[:8]))}, and names others'"
+        text = (
+            f"the log does not name the NICs of rank {', '.join(map(str, facts.unseen[:8]))}, but names those of others"
+        )
         yield failure("nics-unknown", f"{text}; {FIX}")
     joined = facts.plugin == JOINED
     counts = facts.nic_counts

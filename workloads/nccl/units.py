@@ -45,7 +45,7 @@ def sweep(begin: int, end: int, factor: int | None = None, step: int | None = No
     ValueError if the sweep would be empty, endless or longer than MAX_SIZES.
     """
     if (factor is None) == (step is None):
-        raise ValueError("sizes grow by a factor (-f) or by a step (-i): give one of the two")
+        raise ValueError("sizes grow by a factor (-f) or by a step (-i): use only one of them")
     if begin > end:
         raise ValueError(f"the sweep begins at {format_size(begin)}, above its end {format_size(end)}: swap -b and -e")
     if step is not None:

@@ -45,7 +45,8 @@ class ManifestOptions:
     stack_file: Annotated[Path | None, option(metavar="FILE", help="A Pulumi.<stack>.yaml, instead of --stack.")] = None
     name: Annotated[str | None, option(help="Name of the job. [default: that of the script, or of the command]")] = None
     nodes: Annotated[
-        int | None, option(help="Nodes of the job. [default: those of the command, else two, as far as the stack has]")
+        int | None,
+        option(help="Nodes of the job. [default: those of the command, else two or as many as the stack has]"),
     ] = None
     secrets: Annotated[
         str | None,
@@ -99,7 +100,9 @@ def sbatch(*command: Command, options: Flat[SlurmOptions] = SlurmOptions()) -> N
 def manifests(mode: Literal["job", "indexed-job"], request: Request, options: ManifestOptions) -> list[dict[str, Any]]:
     """Return the objects of a job, its own resource last. WorkloadError if it cannot run on the stack."""
     if options.stack and options.stack_file:
-        raise WorkloadError(f"--stack {options.stack}: {options.stack_file} names a stack already: give one of the two")
+        raise WorkloadError(
+            f"--stack {options.stack}: {options.stack_file} already names a stack: use only one of them"
+        )
     file = options.stack_file or PROJECT / f"Pulumi.{name_of(options.stack)}.yaml"
     named = re.fullmatch(r"Pulumi\.(.+)\.yaml", file.name)
     if named is None:
@@ -108,7 +111,7 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
         )
     settings = read_settings(file)
     if isinstance(settings, LocalSettings):
-        raise WorkloadError(f"{file.name}: target local has no Kubernetes: name a stack on gke or eks by --stack")
+        raise WorkloadError(f"{file.name}: target local has no Kubernetes: choose a stack on gke or eks with --stack")
     if mode == "job" and settings.ray.mode == "indexed-job":
         raise WorkloadError(
             f"{file.name}: ray.mode is indexed-job, so the stack has no KubeRay, which runs RayJobs: use `rdma-ray"
@@ -166,7 +169,7 @@ def _print(mode: Literal["job", "indexed-job"], command: tuple[str, ...], option
 def _checked_name(name: str, taken: str) -> str:
     """Return a name that Kubernetes accepts for each object of the job."""
     if name == taken:
-        raise WorkloadError(f"--name {name}: it is the name of the stack's own Ray: choose another")
+        raise WorkloadError(f"--name {name}: the stack's Ray has this name: choose another")
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
         raise WorkloadError(
             f"--name {name}: use lower-case letters, digits and dashes, beginning with a letter, at most {LONGEST_NAME}"

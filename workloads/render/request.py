@@ -84,10 +84,10 @@ class Request:
         outputs_file = os.environ.get("RDMA_RAY_OUTPUTS")
         if self.given["stack"] or str(self.given["outputs_file"] or outputs_file) != str(outputs_file):
             raise WorkloadError(
-                "--stack, --outputs: the command runs on its own nodes: name their stack before the command"
+                "--stack, --outputs: the command runs on the nodes of the job: choose their stack before the command"
             )
         if self.given.get("dry_run"):
-            raise WorkloadError("--dry-run: render starts nothing: leave it out")
+            raise WorkloadError("--dry-run: render starts nothing: omit it")
         arguments: dict[str, Any] = {
             name: replace(value, rendered=stack, stack=None, outputs_file=None)
             if isinstance(value, StackOptions)
@@ -114,7 +114,7 @@ class Request:
                 " --secret NAME"
             )
         if file := self.given.get("compare"):
-            raise WorkloadError(f"--compare {file}: the pods do not have it: leave it out, and compare the results")
+            raise WorkloadError(f"--compare {file}: the pods do not have it: omit it, and compare the results")
         folder = self.given.get("working_dir", ".")
         if (
             folder != "."

@@ -73,7 +73,7 @@ class CodeOptions:
         ),
     ] = "."
     follow_links: Annotated[
-        bool, option(help="Also upload what links lead to outside of the folder, credentials excepted.")
+        bool, option(help="Also upload files outside the folder that links lead to, except credentials.")
     ] = False
     pip: Annotated[
         tuple[str, ...],
@@ -339,10 +339,10 @@ def _attached(api: JobsApi, job_id: str, plan: RunPlan) -> bool:
         return False
     if job.metadata.get("request") != plan.digest:
         raise WorkloadError(
-            f"--request-id {job_id}: a job with this ID and another command, other options or other code exists"
+            f"--request-id {job_id}: a job with this ID already exists with a different command, options or code"
             f" ({job.status}): use another ID"
         )
-    kept = ", and its secrets are those of the client that started it" if plan.secrets else ""
+    kept = ", with the secrets of the client that started it" if plan.secrets else ""
     print(f"job {job_id} exists ({job.status}): nothing is started{kept}", file=sys.stderr)
     return True
 

@@ -61,7 +61,7 @@ def _check(command: tuple[str, ...]) -> None:
     if re.match(r"[A-Za-z_]\w*=", first, re.ASCII):
         raise WorkloadError(f"COMMAND begins with {first}, which is not a program: set a variable with --env {first}")
     if len(command) == 1 and re.search(r"\s", first):
-        raise WorkloadError(f"no program has the name {first!r}: leave out the quotes, or use -- bash -c '…'")
+        raise WorkloadError(f"there is no program named {first!r}: remove the quotes, or use -- bash -c '…'")
 
 
 def _torchrun(command: tuple[str, ...]) -> int | None:
@@ -134,5 +134,5 @@ def _agreed(own: str, value: int | None, name: str, text: str | None) -> int | N
     if not low.isascii() or not low.isdecimal() or int(low[:9]) < 1 or len(low) > 9:
         raise WorkloadError(f"torchrun's {name} {text}: write a number of at least 1")
     if value is not None and value != int(low):
-        raise WorkloadError(f"{own} {value} and torchrun's {name} {text} contradict each other: give one of the two")
+        raise WorkloadError(f"{own} {value} and torchrun's {name} {text} contradict each other: use only one of them")
     return int(low)

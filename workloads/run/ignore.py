@@ -75,7 +75,7 @@ class Ignored:
         if self.left_s < 0:
             raise WorkloadError(
                 f"--working-dir {self.root}: the patterns of its .gitignore and .rayignore take too long to match:"
-                " write fewer of * and ?"
+                " use fewer * and ?"
             )
         return found
 

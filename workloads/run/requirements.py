@@ -93,7 +93,9 @@ def _lines(file: Path) -> Iterator[str]:
 def _requirement(option: str, text: str) -> str:
     """Return a requirement as given. WorkloadError if a node would not install it, or would replace the image's."""
     if "--hash" in text:
-        raise WorkloadError(f"{option}: with a hash, pip wants one of every package, the image's as well: leave it out")
+        raise WorkloadError(
+            f"{option}: with a hash, pip requires one for every package, including the image's: remove it"
+        )
     if text.startswith("${"):
         return text  # a path on the nodes, such as that of the working directory
     try:
@@ -117,7 +119,7 @@ def _requirement(option: str, text: str) -> str:
 def _without_credentials(option: str, text: str) -> str:
     if re.search(r"://[^/\s]*@", text):
         raise WorkloadError(
-            f"{option.partition('://')[0]}: whoever sees the job sees the password in this address: set the index in"
+            f"{option.partition('://')[0]}: anyone who sees the job sees the password in this address: set the index in"
             " the image (PIP_EXTRA_INDEX_URL)"
         )
     return text

@@ -53,7 +53,7 @@ class Session:
             taken = failure.rank in (None, 0) and any(text in failure.text for text in PORT_TAKEN)
             if taken and ports < PORT_TRIES:
                 ports += 1
-                emit("note", text="another process took the port of the rendezvous: starting again with another")
+                emit("note", text="another process took the port of the rendezvous: restarting with a different port")
                 continue
             if self.restarts == self.options.max_restarts:
                 return failure

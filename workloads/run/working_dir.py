@@ -56,8 +56,8 @@ def read(path: Path, *, follow_links: bool = False) -> WorkingFolder:
         raise WorkloadError(f"--working-dir {path}: {'not a folder' if root.exists() else 'no such folder'}")
     if holds_home(str(root)):
         raise WorkloadError(
-            f"--working-dir {root}: this is your home folder or above it, with credentials and much else: change to"
-            " your project's folder, or name it with --working-dir"
+            f"--working-dir {root}: this is your home folder or above it, with credentials and more: change to"
+            " your project's folder, or choose it with --working-dir"
         )
     found = WorkingFolder(root)
     Walk(found, follow_links).all()

@@ -35,7 +35,7 @@ class Model:
         storage, _, run = checkpoint.rstrip("/").rpartition("/")
         found = shards.newest(RunFolder(storage, run), lambda value: [value]).state
         if found is None:
-            raise WorkloadError(f"no checkpoint in {checkpoint}: name the folder of a run of `rdma-ray train digits`")
+            raise WorkloadError(f"no checkpoint in {checkpoint}: choose the folder of a run of `rdma-ray train digits`")
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.step = int(found["progress"]["step"])
         self.module = DigitsTask(DigitsOptions()).model(self.device).eval()

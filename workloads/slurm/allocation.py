@@ -52,7 +52,7 @@ def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = 
         return None
     if "RDMA_RAY_STACK" in environment:
         raise WorkloadError(
-            f"a Ray cluster runs this command already, in job {job_id}: use rdma-ray's other commands without"
+            f"a Ray cluster already runs this command, in job {job_id}: use rdma-ray's other commands without"
             f" `slurm run`; {ANOTHER}"
         )
     if refused := [*_of_a_job(given), *(["--detach"] if detach else [])]:
@@ -81,7 +81,7 @@ def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = 
 def run(text: str) -> int:
     """Run a script of `script.step_script` here, and return its exit code.
 
-    It is in a session of its own: of the signals of a terminal, of this process and of its end by SIGKILL, it gets one.
+    It runs in a separate session, so it gets one signal of those from a terminal, this process, and its SIGKILL.
     """
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []

@@ -89,7 +89,7 @@ def _storage(options: SlurmOptions) -> Path:
         storage.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise WorkloadError(
-            f"--storage {options.storage}: {error.strerror}: name a folder that all nodes share"
+            f"--storage {options.storage}: {error.strerror}: choose a folder that all nodes share"
         ) from None
     return storage
 
@@ -110,13 +110,13 @@ def attach(job_id: Annotated[str, option(help="ID of the job: see `squeue --me`.
 def check(command: tuple[str, ...], options: SlurmOptions) -> None:
     """Raise WorkloadError for what no script can have."""
     if command and not command[0]:
-        raise WorkloadError("COMMAND is empty: write a program after `--`, or leave the `--` out")
+        raise WorkloadError("COMMAND is empty: write a program after `--`, or omit the `--`")
     for word in command:
         if not word.isprintable() and set(word) - {"\n", "\t"} and "\0" in word:
             raise WorkloadError(f"COMMAND: {word!a} contains a NUL byte, which no program's argument can")
     image = options.image or ""
     if image.endswith((".tar", ".tar.gz", ".tgz")) and not Path(image).is_file():
-        raise WorkloadError(f"--image {image}: no such file: write it by `docker save NAME:TAG | gzip`")
+        raise WorkloadError(f"--image {image}: no such file: write it with `docker save NAME:TAG | gzip`")
 
 
 def follow(job_id: str, outputs: Path | None) -> int:

@@ -90,7 +90,7 @@ def warnings(slurm: Mapping[str, str], nics: Path = NICS, temporary: Path = TEMP
     if (gpus := gpus_of(slurm)) and not slurm.get("CUDA_VISIBLE_DEVICES"):
         # Slurm only counts them (gres.conf(5), File).
         fix = "set AutoDetect=nvml, or File=/dev/nvidia[0-7], in gres.conf"
-        found.append(f"Slurm gives {gpus} GPUs and does not say which: another job may use the same: {fix}")
+        found.append(f"Slurm assigns {gpus} GPUs without naming them, so another job may use the same ones: {fix}")
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if drivers(nics) and locked != resource.RLIM_INFINITY:
         found.append(f"locked memory is limited to {locked // 1024} KiB, so RDMA fails: set {MEMLOCK}")

@@ -10,7 +10,7 @@ umask 077
     esac
 done
 if ! mkdir -p -- "$storage" || ! storage=$(cd -- "$storage" && pwd -P); then
-    echo "rdma-ray: storage $storage cannot be used on ${SLURMD_NODENAME-$HOSTNAME}: name a folder that you can write, by --storage" >&2
+    echo "rdma-ray: storage $storage cannot be used on ${SLURMD_NODENAME-$HOSTNAME}: choose a folder that you can write with --storage" >&2
     exit 1
 fi
 folder=$storage/job-$SLURM_JOB_ID${run:+-$run}
@@ -30,7 +30,7 @@ while :; do
     place=${place:-/}
 done
 if [ -n "$why" ]; then
-    echo "rdma-ray: storage $storage refused: $place $why: name a folder that only you can write, by --storage" >&2
+    echo "rdma-ray: storage $storage refused: $place $why: choose a folder that only you can write with --storage" >&2
     exit 1
 fi
 

@@ -218,7 +218,7 @@ class SlurmNode:
         return True
 
     def _tail(self) -> str:
-        """Return the end of Ray's log, without what it prints of its own state."""
+        """Return the end of Ray's log, without what it prints about its state."""
         lines = _COLOR.sub("", (self.place / "ray.log").read_text(errors="replace")).splitlines()
         return "\n".join([line for line in lines if line.strip() and "[state-dump]" not in line][-LINES:])
 

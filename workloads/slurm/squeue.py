@@ -13,7 +13,7 @@ from workloads.exits import Exit, WorkloadError
 ANSWER_S = 60
 REASONS = {
     "None": "Slurm has not considered it yet",
-    "Priority": "jobs of a higher priority are before it",
+    "Priority": "jobs with higher priority come first",
     "Resources": "too few nodes are free",
     "Dependency": "it depends on a job that has not ended",
     "BeginTime": "its start is later, or a node failed to start it: see slurmd's log",
@@ -22,7 +22,7 @@ REASONS = {
     "PartitionNodeLimit": "--nodes is beyond the partition's limit",
     "PartitionTimeLimit": "--time is beyond the partition's limit",
     "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
-    "Reservation": "its reservation has not begun",
+    "Reservation": "its reservation has not started",
     "JobHeldUser": "it is held: `scontrol release` frees it",
     "JobHeldAdmin": "an administrator holds it",
     "QOSMaxJobsPerUserLimit": "the limit of --qos on running jobs is reached",

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 try:
     from cyclopts import App, CycloptsError, Parameter
-except ModuleNotFoundError:  # images of others
+except ModuleNotFoundError:  # other images
     sys.exit("workloads.train needs the package cyclopts: install it, or add --pip cyclopts to rdma-ray run")
 
 from workloads.exits import Exit, WorkloadError

@@ -93,8 +93,8 @@ class RunFolder:
             self.remove("writable")
         except OSError as error:
             raise WorkloadError(
-                f"cannot write to {self.shown}: {reason(error)}; name a folder that every node can write to by"
-                " --checkpoint-dir"
+                f"cannot write to {self.shown}: {reason(error)}; choose a folder that every node can write to"
+                " with --checkpoint-dir"
             ) from error
 
     def names(self, under: str = "") -> list[str]:
@@ -155,7 +155,7 @@ class RunFolder:
     def card(self, label: str) -> Card:
         """Return a checkpoint's card. Raises DamagedError."""
         if not self.exists(f"{label}/{CARD}"):
-            raise DamagedError(f"it has no {CARD}: its write did not finish")
+            raise DamagedError(f"it has no {CARD}: writing it did not finish")
         try:
             card = Card.model_validate(loads(self.read(f"{label}/{CARD}")))
         except OSError as error:
@@ -163,7 +163,7 @@ class RunFolder:
         except ValueError as error:
             raise DamagedError(f"{CARD} is not a manifest of this version ({last_line(error)})") from error
         if label_of(card.step) != label:
-            raise DamagedError(f"{CARD} is of step {card.step}")
+            raise DamagedError(f"{CARD} is from step {card.step}")
         return card
 
     def verified(self, label: str, card: Card, name: str) -> bytes:
@@ -175,7 +175,7 @@ class RunFolder:
         except OSError as error:
             raise DamagedError(f"{name} cannot be read: {reason(error)}") from error
         if len(content) != entry.bytes:
-            raise DamagedError(f"{name} has {len(content)} bytes, and had {entry.bytes} when it was written")
+            raise DamagedError(f"{name} has {len(content)} bytes, but had {entry.bytes} when it was written")
         if hashlib.sha256(content).hexdigest() != entry.sha256:
             raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
         return content

@@ -51,7 +51,7 @@ def convnext(
 
     Example: rdma-ray train convnext --steps 200 --out report
     Exit codes: 0 trained to the end, 1 error, 2 stopped before its end (continue
-    by --resume) or less accurate than --min-accuracy, 3 gradients that differ
+    with --resume) or less accurate than --min-accuracy, 3 gradients that differ
     between ranks.
     """
     with Connection(job) as stack:
@@ -70,7 +70,7 @@ def gpt(*, options: Flat[GPTOptions] = GPTOptions(), out: Out = None, job: Flat[
 
     Example: rdma-ray train gpt --size medium --parallel fsdp --steps 1000
     Exit codes: 0 trained to the end, 1 error, 2 stopped before its end (continue
-    by --resume), 3 gradients that differ between ranks.
+    with --resume), 3 gradients that differ between ranks.
     """
     with Connection(job) as stack:
         return _run(stack, resolve_gpt(stack.outputs, options), out, job)

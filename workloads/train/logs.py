@@ -41,8 +41,8 @@ def forwarded() -> dict[str, str]:
     for name, value in found.items():
         if "://" in value and "@" in urlsplit(value).netloc:
             raise WorkloadError(
-                f"{name} has a user or a password, and whoever may list Ray's jobs sees a job's variables: remove it,"
-                " and set it on the nodes"
+                f"{name} has a user or a password, and anyone who may list Ray's jobs sees a job's variables: remove"
+                " it, and set it on the nodes"
             )
     return found
 

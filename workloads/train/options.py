@@ -26,8 +26,8 @@ class TrainRunOptions(BaseModel, frozen=True, extra="forbid"):
     """
 
     task: Hidden[str] = Field("", description="Model to train: see `workloads.train.task`.")
-    epochs: int | None = Field(None, ge=1, description="Epochs in all, those of a resumed run included.")
-    steps: Hidden[int | None] = Field(None, ge=1, description="Steps in all, instead of epochs.")
+    epochs: int | None = Field(None, ge=1, description="Total epochs, including those of a resumed run.")
+    steps: Hidden[int | None] = Field(None, ge=1, description="Total steps, instead of epochs.")
     global_batch: Hidden[int] = Field(0, ge=0, description="Samples of all workers in a step.")
     workers: Annotated[int, option(show_default=False)] = Field(
         0, ge=0, description="Workers. [default: one per GPU or CPU slot]"
@@ -52,7 +52,7 @@ class TrainRunOptions(BaseModel, frozen=True, extra="forbid"):
     inject_fault: Annotated[str | None, option(show=False)] = Field(None, description="See workloads/train/faults.py.")
 
     seed: Hidden[int] = Field(0, ge=0, description="Seed of weights and data.")
-    look_every: Hidden[int] = Field(10, ge=1, description="Steps between looks at the loss.")
+    look_every: Hidden[int] = Field(10, ge=1, description="Steps between checks of the loss.")
     keep: Hidden[int] = Field(2, ge=1, description="Checkpoints to keep.")
     ema: Hidden[float | None] = Field(None, gt=0, lt=1, description="Decay of an exponential average of the weights.")
     warm_up: Hidden[int] = Field(5, ge=0, description="First steps of a start, which no figure includes.")
@@ -79,7 +79,7 @@ class DigitsOptions(TrainRunOptions):
     """Options of `train digits`."""
 
     task: Hidden[Literal["digits"]] = "digits"
-    epochs: int | None = Field(8, ge=1, description="Epochs in all, those of a resumed run included.")
+    epochs: int | None = Field(8, ge=1, description="Total epochs, including those of a resumed run.")
     global_batch: Hidden[int] = Field(64, ge=1)
     min_accuracy: float | None = Field(0.97, ge=0, le=1, description="Exit with 2 below this test accuracy.")
 
@@ -126,7 +126,7 @@ class ConvNeXtSettings(DataOptions):
     mixup: Hidden[float] = Field(
         0.0, ge=0, description="Alpha of torchvision's MixUp of the images of a batch; 0 is off."
     )
-    cutmix: Hidden[float] = Field(0.0, ge=0, description="Alpha of CutMix; with mixup, each step uses one of both.")
+    cutmix: Hidden[float] = Field(0.0, ge=0, description="Alpha of CutMix; with mixup, each step uses one of the two.")
 
     gradient_as_bucket_view: Hidden[bool] = Field(False, description="DDP's option.")
     static_graph: Hidden[bool] = Field(False, description="DDP's option.")
@@ -180,8 +180,8 @@ class ConvNeXtOptions(TrainRunOptions, ConvNeXtSettings):
     set: Annotated[tuple[str, ...], option(metavar="KEY=VALUE")] = Field(
         (), description="Any other setting of docs/training.md. May be repeated."
     )
-    steps: int | None = Field(None, ge=1, description=f"Steps in all. {by_gpus(*STEPS)}")
-    epochs: int | None = Field(None, ge=1, description="Epochs in all, instead of --steps.")
+    steps: int | None = Field(None, ge=1, description=f"Total steps. {by_gpus(*STEPS)}")
+    epochs: int | None = Field(None, ge=1, description="Total epochs, instead of --steps.")
     global_batch: Annotated[int, option(show_default=False)] = Field(
         0,
         ge=0,
@@ -218,9 +218,9 @@ class ConvNeXtOptions(TrainRunOptions, ConvNeXtSettings):
     @model_validator(mode="after")
     def _check_options(self) -> ConvNeXtOptions:
         if self.steps is not None and self.epochs is not None:
-            raise ValueError("--steps and --epochs both set the length of the run: use one of the two")
+            raise ValueError("--steps and --epochs both set the length of the run: use only one of them")
         if {"batch", "global_batch"} <= {*self.given}:
-            raise ValueError("--batch counts images per worker and --global-batch over all: use one of the two")
+            raise ValueError("--batch counts images per worker and --global-batch over all: use only one of them")
         if self.min_accuracy is not None and self.data in ("synthetic", "fakedata"):
             raise ValueError(f"--min-accuracy with --data {self.data}, which is noise: use --data imagefolder or ray")
         return self
@@ -244,7 +244,7 @@ class GPTSettings(BaseModel, frozen=True, extra="forbid"):
     )
     context: Hidden[int | None] = Field(None, ge=1, description="Tokens of a sequence, instead of the size's.")
     data_path: Annotated[str | None, option(metavar="PATH")] = Field(
-        None, description="Text file, or folder of files, on every node. [default: Python's own reference, 0.5 MB]"
+        None, description="Text file, or folder of files, on every node. [default: the Python reference, 0.5 MB]"
     )
     parallel: Literal["ddp", "fsdp"] = Field(
         "ddp", description="Every worker has the whole model (ddp), or a shard of it (fsdp)."
@@ -271,8 +271,8 @@ class GPTOptions(TrainRunOptions, GPTSettings):
     set: Annotated[tuple[str, ...], option(metavar="KEY=VALUE")] = Field(
         (), description="Any other setting of docs/language-model.md. May be repeated."
     )
-    steps: int | None = Field(None, ge=1, description=f"Steps in all. {_GPT['steps']}")
-    epochs: int | None = Field(None, ge=1, description="Passes over the text in all, instead of --steps.")
+    steps: int | None = Field(None, ge=1, description=f"Total steps. {_GPT['steps']}")
+    epochs: int | None = Field(None, ge=1, description="Total passes over the text, instead of --steps.")
     global_batch: Annotated[int, option(show_default=False)] = Field(
         0, ge=0, description="Sequences of all workers in a step, instead of --batch: to resume on other workers."
     )
@@ -291,9 +291,9 @@ class GPTOptions(TrainRunOptions, GPTSettings):
         if self.submitted:
             return self  # as the client resolved it
         if self.steps is not None and self.epochs is not None:
-            raise ValueError("--steps and --epochs both set the length of the run: use one of the two")
+            raise ValueError("--steps and --epochs both set the length of the run: use only one of them")
         if {"batch", "global_batch"} <= self.model_fields_set:
-            raise ValueError("--batch counts sequences per worker and --global-batch over all: use one of the two")
+            raise ValueError("--batch counts sequences per worker and --global-batch over all: use only one of them")
         if self.parallel == "fsdp":
             if self.check_gradients:
                 raise ValueError("check_gradients with --parallel fsdp: no two ranks have the same gradients; use ddp")

@@ -145,7 +145,7 @@ def in_torchrun() -> TrainerRank:
     variables = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     if missing := [name for name in variables if name not in os.environ]:
         raise WorkloadError(
-            f"no {', '.join(missing)} in the environment: start the ranks by torchrun, as in: torchrun"
+            f"no {', '.join(missing)} in the environment: start the ranks with torchrun, as in: torchrun"
             " --nproc-per-node 2 -m workloads.train gpt --checkpoint-dir /shared/train"
         )
     local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
@@ -204,7 +204,7 @@ class Watch:
         """Return why to end the run now, or None. All ranks pass the same sums."""
         if time_is_up:
             return Leave(
-                f"the nodes' time of {self.max_run:g} h (--max-run) is nearly over: the run stopped with a checkpoint;"
+                f"the nodes' time of {self.max_run:g} h (--max-run) is almost over: the run stopped with a checkpoint;"
                 f" continue with --resume {self.name}",
                 preempted=False,
             )

@@ -76,11 +76,11 @@ def with_objects(result: TrainResult, files: Sequence[Path], skew_s: float) -> T
         document = read_json(file)
         items = document.get("items") if isinstance(document, dict) else None
         if not isinstance(items, list):
-            raise WorkloadError(f"{file}: no list of objects; write it by: kubectl get events,nodes,pods -o json")
+            raise WorkloadError(f"{file}: not a list of objects; write it with: kubectl get events,nodes,pods -o json")
         objects += items
     if result.timeline is None:
         raise WorkloadError("the result has no timeline: the run never reached a worker")
     try:
         return result.model_copy(update={"timeline": from_cluster(result.timeline, objects, skew_s)})
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise WorkloadError(f"{', '.join(map(str, files))}: no objects of Kubernetes ({last_line(error)})") from None
+        raise WorkloadError(f"{', '.join(map(str, files))}: not Kubernetes objects ({last_line(error)})") from None

@@ -49,7 +49,7 @@ Stack: TypeAlias = "Outputs | Launched"
 def resolve(outputs: Stack, options: R) -> R:
     """Return the options completed for this stack. WorkloadError names what the stack cannot run."""
     if options.name and options.resume:
-        raise WorkloadError("--name starts a run and --resume continues one: use one of the two")
+        raise WorkloadError("--name starts a run and --resume continues one: use only one of them")
     name = options.resume or options.name or new_id(options.task)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise WorkloadError(f"run name {name!r}: it becomes a folder; use letters, digits, dots, dashes, underscores")
@@ -60,12 +60,12 @@ def resolve(outputs: Stack, options: R) -> R:
         )
     if not options.checkpoint_dir and outputs.storage is None:
         where = f"{outputs.target} has" if isinstance(outputs, Launched) else "the stack has"
-        raise WorkloadError(f"{where} no storage that all nodes share: name a path or URI by --checkpoint-dir")
+        raise WorkloadError(f"{where} no storage that all nodes share: choose a path or URI with --checkpoint-dir")
     storage = options.checkpoint_dir or f"{outputs.storage.path if outputs.storage else ''}/train"
     if options.log and "://" in storage:
         raise WorkloadError(
             f"--log {options.log} with --checkpoint-dir {storage}: TensorBoard files grow, and object stores cannot"
-            " append; name a mounted folder by --checkpoint-dir"
+            " append; choose a mounted folder with --checkpoint-dir"
         )
     decided = {
         "name": name,
@@ -139,7 +139,7 @@ def _check_path(outputs: Stack, path: str | None, folder: bool) -> None:
     """Raise WorkloadError if a local stack lacks the data."""
     if path and outputs.target == "local" and not (Path(path).is_dir() if folder else Path(path).exists()):
         kind = "folder" if folder else "file or folder"
-        raise WorkloadError(f"--data-path {path}: no such {kind} on this machine, which is all nodes")
+        raise WorkloadError(f"--data-path {path}: no such {kind} on this machine, on which all nodes run")
 
 
 def single(file: Path, options: ConvNeXtOptions) -> Single:
@@ -147,11 +147,11 @@ def single(file: Path, options: ConvNeXtOptions) -> Single:
     try:
         result = TrainResult.read(file)
     except WorkloadError as error:
-        raise WorkloadError(f"--compare {error}; create one by --workers 1 --json {file}") from error
+        raise WorkloadError(f"--compare {error}; create one with --workers 1 --json {file}") from error
     if result.world != 1 or result.figures is None:
         raise WorkloadError(
-            f"--compare {file}: the result of {result.world or 0} workers; the scaling efficiency needs that of one:"
-            f" --workers 1 --json {file}"
+            f"--compare {file}: the result of {result.world or 0} workers; the scaling efficiency needs the result of"
+            f" one: --workers 1 --json {file}"
         )
     # The number and the location of the images do not change the work of a step.
     for name in ConvNeXtSettings.model_fields.keys() - {"items", "data_path"}:

@@ -376,4 +376,4 @@ class TrainRun:
             if good
             else "no checkpoint was written yet: start again"
         )
-        return f"{what} {where}: none of these steps is kept; a lower learning rate or a higher precision helps; {rest}"
+        return f"{what} {where}: none of these steps is kept; try a lower learning rate or a higher precision; {rest}"

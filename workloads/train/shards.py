@@ -220,8 +220,8 @@ def newest(folder: RunFolder, gather: Callable[[Any], list[Any]]) -> Found:
     if complete:
         each = "; ".join(f"{label}: {why}" for label, why in skipped.items())
         raise WorkloadError(
-            f"no checkpoint in {folder.shown} can be used ({each}): name a folder that all nodes share by"
-            " --checkpoint-dir, restore one of them, or start a run of another name"
+            f"no checkpoint in {folder.shown} can be used ({each}): choose a folder that all nodes share"
+            " with --checkpoint-dir, restore one of them, or start a run with another name"
         )
     return Found(None, skipped)
 

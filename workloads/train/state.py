@@ -108,14 +108,16 @@ class TrainState:
             if saved.get(name) != now:
                 raise WorkloadError(
                     f"the run started with {name} {saved.get(name)} and cannot continue with {now}: use the same, or"
-                    " start a run of another name"
+                    " start a run with another name"
                 )
         if (self.average is not None) != bool(saved["average"]):
             raise WorkloadError("the moving average (ema) must be on or off for the whole run, as at its start")
         try:
             self.model.load_state_dict(saved["model"])
         except RuntimeError as error:
-            raise WorkloadError(f"the checkpoint is of another model: {str(error).splitlines()[-1].strip()}") from error
+            raise WorkloadError(
+                f"the checkpoint is from another model: {str(error).splitlines()[-1].strip()}"
+            ) from error
         for mine, kept in zip(self._averages(), saved["average"], strict=True):
             mine.copy_(kept)
         self.progress = Progress(**saved["progress"])

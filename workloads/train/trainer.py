@@ -67,8 +67,8 @@ def same_data(run: TrainRun, place: TrainerRank) -> None:
         [name, *_] = [name for name, value in identities[0].items() if identities[other][name] != value]
         host = place.gather(socket.gethostname())[other]
         raise WorkloadError(
-            f"rank {other} on {host} has another {name} than rank 0: all nodes must have the same data, and the same"
-            " version of Python for its own reference text"
+            f"rank {other} on {host} has a different {name} from rank 0: all nodes must have the same data, and the"
+            " same version of Python for the Python reference"
         )
 
 

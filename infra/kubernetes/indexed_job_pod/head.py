@@ -104,7 +104,7 @@ class Head(JobPod):
     def _missing(self) -> str:
         absent = [str(index) for index in range(1, self.pod.nodes) if index not in self.members]
         refused = f"; refused: {', '.join(self.refused)}" if self.refused else ""
-        return f"too few nodes: no word of pod {', '.join(absent)} of {self.pod.nodes}{refused}"
+        return f"too few nodes: no word from pod {', '.join(absent)} of {self.pod.nodes}{refused}"
 
     def _announce(self) -> None:
         """Write the file atomically: under a temporary name, then renamed."""
@@ -147,7 +147,9 @@ class Head(JobPod):
             if index in self.members:
                 # The Job creates a second pod of an index only when the first has ended.
                 link.send("end", code=PEER_LOST, why=f"pod {index} of generation {self.generation} was lost before")
-                self.end(PEER_LOST, f"pod {index} restarted; generation {self.generation} cannot go on with another")
+                self.end(
+                    PEER_LOST, f"pod {index} restarted; generation {self.generation} cannot continue with a new one"
+                )
                 return
             member = Member(link, node, asyncio.get_running_loop().create_future(), asyncio.Event())
             self.members[index] = member

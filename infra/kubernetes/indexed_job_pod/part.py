@@ -23,7 +23,7 @@ GRACE_S = 20.0
 
 Message = dict[str, Any]
 BROKEN = (OSError, TimeoutError, ValueError, KeyError, TypeError, ArithmeticError)
-"""What the end of a connection, silence, and messages with whatever content raise."""
+"""Errors that the end of a connection, silence, and malformed messages raise."""
 T = TypeVar("T")
 
 
@@ -38,7 +38,7 @@ class Link:
         self._writer.write(json.dumps({"kind": kind, **fields}).encode() + b"\n")
 
     async def receive(self, timeout_s: float = SILENCE_S) -> Message:
-        """Return the next message that is no heartbeat. Raises one of `BROKEN`."""
+        """Return the next message that is not a heartbeat. Raises one of `BROKEN`."""
         while True:
             line = await asyncio.wait_for(self._reader.readline(), timeout_s)
             if not line.endswith(b"\n"):

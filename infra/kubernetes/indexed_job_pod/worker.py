@@ -115,7 +115,9 @@ class Worker(JobPod):
             if said["kind"] == "end":
                 raise OverError(of_peer(int(said["code"])), str(said["why"]))
             if said["kind"] == "refused" or not hmac.compare_digest(pod.proof("head", *bound), str(said["proof"])):
-                raise OverError(WRONG_TOKEN, f"wrong token: the head at {host}:{port} has another one than this pod")
+                raise OverError(
+                    WRONG_TOKEN, f"wrong token: the head at {host}:{port} has a different token than this pod"
+                )
         except BaseException:
             link.close()
             raise

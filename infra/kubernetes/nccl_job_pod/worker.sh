@@ -24,7 +24,7 @@ attend() {
         elif [[ -n $met ]]; then
             failed=$((failed + 1))
         elif ((SECONDS >= deadline)); then
-            say "no word of pod 0 within $RDMA_RAY_WAIT_S s: $(why_not "$first")"
+            say "no word from pod 0 within $RDMA_RAY_WAIT_S s: $(why_not "$first")"
             leave "$NO_LAUNCHER"
         fi
         if ((failed >= ATTEMPTS)); then

@@ -19,7 +19,7 @@ _ASKED = ("resourcegroupstaggingapi", "get-resources", "--region", "", "--tag-fi
 _ARNS = ("arn", "associationArn", "accessEntryArn")
 _LEFT_OUT = frozenset({tokens.ROLE})
 REFUSED, NOT_OURS = 252, 1
-"""Exit statuses; 252 is the AWS CLI's own for an unknown command line."""
+"""Exit statuses; 252 is that of the AWS CLI for an unknown command line."""
 
 
 def main(words: Sequence[str]) -> int:

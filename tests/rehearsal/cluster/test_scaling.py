@@ -64,7 +64,7 @@ def test_device_claims_are_removed_and_reported() -> None:
     made, changes = scaled(body, SCALE)
     pod = made["spec"]["template"]["spec"]
     assert pod == {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
-    assert changes == ["Job run: pod: resource claim nics left out, since no driver is here"]
+    assert changes == ["Job run: pod: resource claim nics left out, since there is no driver here"]
 
 
 def test_cloud_folder_becomes_local_folder() -> None:

@@ -84,7 +84,7 @@ def test_private_key_is_not_printed_to_terminal(
     assert main(["bench", "job", EKS, "--ssh-key"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "a private key does not belong on a screen; add `| kubectl apply -f -`" in captured.err
+    assert "a private key must not be shown on a terminal; add `| kubectl apply -f -`" in captured.err
 
 
 def test_missing_ssh_keygen_is_reported(
@@ -99,7 +99,7 @@ def test_missing_ssh_keygen_is_reported(
     ("arguments", "message"),
     [
         ([GKE, "--ssh-key"], "the image of this stack already has a key pair"),
-        ([GKE, "--stack", "eks"], "--stack eks: .*Pulumi.gke.yaml names a stack already"),
+        ([GKE, "--stack", "eks"], "--stack eks: .*Pulumi.gke.yaml already names a stack"),
         (["--stack", "nowhere"], "Pulumi.nowhere.yaml has 1 problem"),
         (["--stack", "local"], "target local: .* use `rdma-ray bench nccl`"),
         ([GKE, "--split", "rail"], "--split rail: input should be 'world' or 'rails'"),

@@ -21,10 +21,10 @@ BOMB = b"config:\n  a0: &a0 [x]\n" + b"".join(
 LOCAL = "config:\n  rdma-ray:target: local\n"
 # Kind of fault -> file, and what the error says. With the three special files below, the known faults.
 KNOWN = {
-    "binary": (bytes(range(256)), "not UTF-8 text: the byte 0x80 in line 2"),
-    "NUL": (b"config:\n  a: \0\n", "character 0x0 in line 2"),
-    "Latin-1": ("config:\n  # Zürich\n".encode("latin-1"), "not UTF-8 text: the byte 0xfc in line 2"),
-    "UTF-16": (LOCAL.encode("utf-16"), "not UTF-8 text"),
+    "binary": (bytes(range(256)), "not UTF-8: byte 0x80 on line 2"),
+    "NUL": (b"config:\n  a: \0\n", "character 0x0 on line 2"),
+    "Latin-1": ("config:\n  # Zürich\n".encode("latin-1"), "not UTF-8: byte 0xfc on line 2"),
+    "UTF-16": (LOCAL.encode("utf-16"), "not UTF-8"),
     "deep lists": (b"config: " + b"[" * 5000, "more than 16 levels"),
     "deep maps": (b"config: " + b"{a: " * 5000, "more than 16 levels"),
     "refers to itself": (b"config: &a {rdma-ray:nodes: *a}", "alias (*) of another value at line 1, column 29"),
@@ -42,14 +42,14 @@ KNOWN = {
         "as int, but it is not valid at line 3",
     ),
     "no boolean": (f"{LOCAL}  rdma-ray:protect: !!bool 7".encode(), "as bool, but it is not valid at line 3"),
-    "no character": (b'config: "\\U00110000"', "an escape sequence is not a character"),
+    "no character": (b'config: "\\U00110000"', "an escape sequence does not stand for a character"),
     "lone surrogate": (f'{LOCAL}  rdma-ray:location: "\\ud800"'.encode(), "the character '\\ud800' at line 3"),
     "escape sequence": (f'{LOCAL}  rdma-ray:location: "\\e[31m"'.encode(), "the character '\\x1b' at line 3"),
     "key given twice": (
         f"{LOCAL}  rdma-ray:target: gke".encode(),
-        "rdma-ray:target is in the same map twice at line 3",
+        "rdma-ray:target appears twice in the same map at line 3",
     ),
-    "30 MB": (b"config: " + b"x" * 30_000_000, "more than 128 KiB"),
+    "30 MB": (b"config: " + b"x" * 30_000_000, "larger than 128 KiB"),
     "many values": (b"config: [" + b"1, " * 40_000 + b"]", "more than 2000 values"),
 }
 
@@ -84,7 +84,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         "directory": "Is a directory",
         "loop": "Too many levels of symbolic links",
         "endless": "not a regular file",
-        "sparse": "more than 128 KiB",
+        "sparse": "larger than 128 KiB",
         "none": "No such file or directory",
     }
     for name, file in special_files(tmp_path).items():

@@ -264,7 +264,7 @@ def test_create_without_tags_is_unclear(missing: Collection[str]) -> None:
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        (None, "no AWS CLI here. Install its version 2"),
+        (None, "no AWS CLI here. Install version 2"),
         ("echo 'Unable to locate credentials' >&2; exit 253", "(?s)Unable to locate credentials.*tag:GetResources"),
         ("echo '<html>'", "not the expected list"),
         ("echo '{\"ResourceTagMappingList\": [{}]}'", "not the expected list"),

@@ -61,7 +61,7 @@ def test_simulated_cloud_imports_nothing_of_the_program(project: Path) -> None:
             {"workloads/client/a.py": "def f():\n    from workloads.run import b\n", "workloads/run/b.py": ""},
             "workloads/client/a.py:2: client must not import workloads.run.b, a higher floor: move what it needs down",
         ),
-        ({"workloads/b.py": ""}, "workloads/b.py: workloads.b is on no floor: add it to one in tools/structure.py"),
+        ({"workloads/b.py": ""}, "workloads/b.py: workloads.b is not on a floor: add it to one in tools/structure.py"),
         (
             {"workloads/run/b.py": "import infra.c\n", "infra/c.py": ""},
             "workloads/run/b.py:1: workloads must not import infra.c: only infra.outputs, infra.catalog,",

@@ -67,7 +67,7 @@ def no_logs(result: BenchResult, ranks: int) -> None:
     """Assert that every rank answered, and that the result names what gloo cannot show."""
     assert result.evidence is not None
     assert [rank.log for rank in result.evidence.ranks] == [None] * ranks
-    assert "NCCL's log: the ranks used gloo, which writes none" in result.evidence.missing
+    assert "NCCL's log: the ranks used gloo, which does not write one" in result.evidence.missing
 
 
 @pytest.fixture(scope="module")

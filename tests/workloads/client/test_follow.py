@@ -84,7 +84,7 @@ def test_a_client_that_was_stopped_for_an_hour_goes_on() -> None:
 
 
 def test_a_restarted_cluster_is_no_success() -> None:
-    with pytest.raises(WorkloadError, match=r"the cluster has restarted: .* job j any more, which was RUNNING"):
+    with pytest.raises(WorkloadError, match=r"the cluster has restarted and no longer knows job j, which was RUNNING"):
         lines_of(Source("a\nb", [1, "lost"]))
 
 

@@ -294,11 +294,11 @@ FAULTS = [
         killed("gke-ray-head-0", "ray-head", "Error"),
     ),
     Fault("volumes", "PersistentVolumeClaim data", "not bound", "describe pvc", GKE, unbound),
-    Fault("claims", "ResourceClaim nics", "pods that are gone", "delete resourceclaim", DRANET, claim()),
+    Fault("claims", "ResourceClaim nics", "pods that no longer exist", "delete resourceclaim", DRANET, claim()),
     Fault(
         "claims",
         "ResourceClaim nics",
-        "deletion does not end",
+        "deletion does not finish",
         "delete resourceclaim",
         DRANET,
         claim(deletionTimestamp=LONG_AGO),

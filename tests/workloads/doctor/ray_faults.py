@@ -104,11 +104,11 @@ FAULTS = [
         lambda s: s.ray.update({"any token": True}),
     ),
     Fault("ray-nodes", "worker-2", "1 of 2 workers are alive", "make up repairs", LOCAL, dead),
-    Fault("ray-nodes", "pod gke-ray-worker-2", "Ray does not have its node", "logs POD", GKE, lost),
+    Fault("ray-nodes", "pod gke-ray-worker-2", "its node is not in the Ray cluster", "logs POD", GKE, lost),
     Fault(
         "versions",
         "head",
-        "another Ray than the stack's",
+        "Ray differs from the stack's",
         "ray.version",
         GKE,
         lambda s: s.ray["version"].update(ray_version="2.1.0"),
@@ -148,7 +148,7 @@ FAULTS = [
     Fault(
         "requests",
         "placement group 29b5dad8065d of job nccl-1",
-        "until others release",
+        "waits for others to release",
         "rdma-ray stop",
         LOCAL,
         group("PENDING", {"CPU": 1.0}),

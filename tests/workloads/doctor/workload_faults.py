@@ -250,7 +250,7 @@ FAULTS = [
             ),
             (
                 "deactivated: exceeding the maximum execution time",
-                "limit of time",
+                "its time limit",
                 workload(
                     ("DeactivationTarget", "MaximumExecutionTimeExceeded", "exceeding the maximum execution time")
                 ),

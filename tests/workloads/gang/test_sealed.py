@@ -101,5 +101,5 @@ def test_without_the_client_the_driver_ends_with_one_line(store: Store, junk: by
 
 def test_an_image_without_cryptography_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cryptography.hazmat.primitives.asymmetric.x25519", None)
-    with pytest.raises(WorkloadError, match="needs the package cryptography: add it to the image, or by --pip"):
+    with pytest.raises(WorkloadError, match="needs the package cryptography: add it to the image or with --pip"):
         Key()

@@ -131,7 +131,7 @@ def test_gloo_rank_reports_missing_log(tmp_path: Path) -> None:
     found = rank.finish(with_log=True)
     assert (found.evidence.log, found.evidence.counters, found.raw) == (None, None, None)
     assert found.missing == [
-        "NCCL's log: the ranks used gloo, which writes none",
+        "NCCL's log: the ranks used gloo, which does not write one",
         f"NIC counters: a rank sees no RDMA NIC on this node ({tmp_path / 'sys'})",
     ]
 
@@ -141,7 +141,7 @@ def test_only_first_rank_of_node_reports_node_evidence(tmp_path: Path) -> None:
     rank = started(tmp_path, backend="gloo", first=False)
     found = rank.finish(with_log=False)
     assert (found.evidence.counters, found.evidence.nics, found.topology) == (None, None, None)
-    assert found.missing == ["NCCL's log: the ranks used gloo, which writes none"]
+    assert found.missing == ["NCCL's log: the ranks used gloo, which does not write one"]
 
 
 def test_full_disk_skips_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def test_healthy_fleet_passes_and_is_shown_in_heat_map(cluster: Cluster) -> None
     result = json.loads((cluster.folder / "hunt.json").read_text())
     assert (result["schema"], result["proves"], len(result["units"])) == ("rdma-ray/hunt/2", "function", 4)
     assert (result["accused"], result["findings"]) == ([], [])
-    assert "NCCL's log: the ranks used gloo, which writes none" in result["evidence"]["missing"]
+    assert "NCCL's log: the ranks used gloo, which does not write one" in result["evidence"]["missing"]
     matrix = list(csv.reader((cluster.folder / "heat" / "pairs.csv").open()))
     assert [len(row) for row in matrix] == [5] * 5
     assert all(float(matrix[i + 1][j + 1]) > 0 for i in range(4) for j in range(4) if i != j)

@@ -184,7 +184,7 @@ def test_options_resolve_against_stack_outputs() -> None:
     [
         (HuntOptions(nodes=5), "--nodes 5"),
         (HuntOptions(per_node=3), "--per-node 3"),
-        (HuntOptions(nodes=1), "has no unit to be compared with"),
+        (HuntOptions(nodes=1), "has nothing to be compared with"),
         (HuntOptions(size="big"), "--size"),
     ],
 )

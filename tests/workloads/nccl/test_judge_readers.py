@@ -53,10 +53,10 @@ def test_launcher_prefixes_are_ignored(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"results": [{"size": 8}]}, "another form"),
-        ({"config": {"devices": [{}]}}, "another form"),
+        ({"results": [{"size": 8}]}, "does not have the form"),
+        ({"config": {"devices": [{}]}}, "does not have the form"),
         ({"results": [{"size": 8, "type": "float", "out_of_place": {"cpu_time": 1.0}}]}, "CPU time"),
-        ({"results": [{"size": 8, "type": "float", "out_of_place": NAN_TIME}]}, "no figures"),
+        ({"results": [{"size": 8, "type": "float", "out_of_place": NAN_TIME}]}, "not numbers"),
     ],
 )
 def test_invalid_json_report_is_unreadable(change: dict[str, Any], message: str) -> None:

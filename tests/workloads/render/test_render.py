@@ -113,14 +113,14 @@ def test_secrets_come_from_a_kubernetes_secret(kind: str, capsys: pytest.Capture
         (f"mine: run --nodes 1 --working-dir {Path.home()}/x -- x", "a folder of this machine"),
         ("mine: run --working-dir s3://b/code.zip -- x", "add --nodes 1"),
         ("mine: --name Nightly run -- x", "--name Nightly: use lower-case"),
-        ("mine: --name mine-ray run -- x", "the stack's own Ray"),
+        ("mine: --name mine-ray run -- x", "the stack's Ray has this name"),
         ("mine: --secrets hf bench nccl", "--secrets hf: the command has no --secret"),
         ("mine: --secrets My_Hf run --secret HF_TOKEN -- x", "--secrets My_Hf: a Secret's name"),
         ("mine: run -- 7", "--name 7: use lower-case"),
         ("pods: run -- x", "no KubeRay"),
         ("plain: run -- x", "This image has no rdma-ray"),
         ("local: run -- x", "target local has no Kubernetes"),
-        ("mine: --stack gke run -- x", "names a stack already"),
+        ("mine: --stack gke run -- x", "already names a stack"),
     ],
 )
 @pytest.mark.usefixtures("folder")

@@ -57,7 +57,7 @@ def test_torchrun_s_own_counts_become_the_gang_s(
     [
         ([], "no command"),
         ([""], "no command"),
-        (["python train.py"], "leave out the quotes"),
+        (["python train.py"], "remove the quotes"),
         (["A=1", "python"], "--env A=1"),
         (["x", "a\0b"], "NUL"),
         (["x", "\udcff"], "not UTF-8"),

@@ -209,7 +209,7 @@ def test_the_same_request_id_starts_one_job(head: Head, capsys: pytest.CaptureFi
     assert main([*run, "--", "python", "train.py"]) == Exit.OK
     assert "exists (SUCCEEDED): nothing is started" in capsys.readouterr().err
     assert main([*run, "--", "python", "other.py"]) == Exit.ERROR
-    assert "another command, other options or other code" in capsys.readouterr().err
+    assert "a different command, options or code" in capsys.readouterr().err
     Path("train.py").write_text("print(2)")
     assert main([*run, "--", "python", "train.py"]) == Exit.ERROR
     assert "other code exists (SUCCEEDED): use another ID" in capsys.readouterr().err

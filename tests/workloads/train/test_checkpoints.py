@@ -113,7 +113,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no metadata": (lambda run: (run / NEW / ".metadata").unlink(), ".metadata cannot be read: No such file"),
     "damaged metadata": (lambda run: flip(run / NEW / ".metadata", 99), ".metadata has changed"),
     "damaged state": (lambda run: flip(run / NEW / "state.pt", 99), "state.pt has changed"),
-    "no card": (lambda run: (run / NEW / CARD).unlink(), "its write did not finish"),
+    "no card": (lambda run: (run / NEW / CARD).unlink(), "writing it did not finish"),
     "empty card": (lambda run: (run / NEW / CARD).write_bytes(b""), "is not a manifest of this version"),
     "damaged card": (lambda run: flip(run / NEW / CARD, 0), "is not a manifest of this version"),
     "card of another format": (

@@ -108,7 +108,7 @@ def test_errors_reach_the_user_without_a_cluster(tmp_path: Path, capsys: pytest.
     file.write_text(outputs().model_dump_json(by_alias=True))
     command = ["train", "convnext", "--outputs", str(file)]
     for arguments, message in (
-        (["--data", "imagefolder"], "--data imagefolder: name the folder of the images by --data-path\n"),
+        (["--data", "imagefolder"], "--data imagefolder: choose the folder of the images with --data-path\n"),
         (["--set", "momentom=1"], "--set momentom=1: no setting 'momentom'; did you mean momentum?\n"),
         (["--set", "precision=fp8"], "precision fp8: input should be 'fp32' or 'bf16'\n"),
         (["--batch", "0"], "--batch 0: input should be greater than or equal to 1\n"),

@@ -254,5 +254,7 @@ def test_missing_data_is_named(tmp_path: Path, folder: Path, tensors: Path) -> N
             source(config(kind, data_path=str(path), classes=classes)).order(1, 0)
     with pytest.raises(WorkloadError, match=r"label 2, and the model has 2 classes"):
         ParquetImages(str(tensors), SIDE, 2, training=True)[0, 2]
-    with pytest.raises(WorkloadError, match=r"an image of 3072 bytes, not 3 · 64 · 64; set its side by --set image=SI"):
+    with pytest.raises(
+        WorkloadError, match=r"an image of 3072 bytes, not 3 · 64 · 64; set its side with --set image=SI"
+    ):
         ParquetImages(str(tensors), 64, 3, training=True)[0, 2]

@@ -150,7 +150,7 @@ def test_a_preemption_and_max_run_leave_a_checkpoint(tmp_path: Path) -> None:
         ({"steps": None}, "length of the run is unknown: set --steps or --epochs"),
         ({"seed": 1}, "started with seed 0"),
         ({"ema": 0.5}, "must be on or off for the whole run"),
-        ({"folder": "{rank}"}, "name a folder that all nodes share"),  # only rank 0 finds its checkpoints
+        ({"folder": "{rank}"}, "choose a folder that all nodes share"),  # only rank 0 finds its checkpoints
     ],
 )
 def test_a_run_that_cannot_begin_reports_why_on_every_rank(tmp_path: Path, changes: dict[str, Any], says: str) -> None:

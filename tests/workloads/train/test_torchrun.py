@@ -56,7 +56,7 @@ def test_errors_name_the_option_once(capsys: pytest.CaptureFixture[str], monkeyp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "torchrun has no storage that all nodes share: name a path or URI by --checkpoint-dir"),
+        ([], "torchrun has no storage that all nodes share: choose a path or URI with --checkpoint-dir"),
         (["--workers", "3"], "--workers 3: torchrun has started 1 ranks; leave it out"),
         (["--checkpoint-dir", "{tmp}", "--resume", "none"], "no run 'none' with a checkpoint in {tmp}"),
         (["--checkpoint-dir", "relative"], "neither an absolute path nor a known URI"),

@@ -108,7 +108,7 @@ def explain(fleet: Fleet, test: GroupProbe) -> GroupProbe | None:
         again = next(other for other in fleet.replay(test.round) if other.units == test.units)
     if again.failed and not again.unsteady:
         others = len(fleet.rounds[test.round]) - 1
-        text = f"slow while {others} other tests run, and not alone: links above the nodes are shared or oversubscribed"
+        text = f"slow while {others} other tests run, but not alone: links above the nodes are shared or oversubscribed"
         fleet.find("fabric", units, f"{text}; tests continue one by one", [test, again, alone])
         fleet.serial = True
     else:

@@ -131,13 +131,13 @@ class HuntGang(BenchGang):
                     left = homes[rank] not in alive or (call in done and ray.get(call).node_id != homes[rank])
                     reason = "its node left the cluster" if left else None
                 except RayError as error:
-                    reason = f"it does not start again: {last_line(error)}"
+                    reason = f"it cannot be restarted: {last_line(error)}"
                 if reason is not None:
                     self.gone[rank] = reason
                     ray.kill(self.actors[rank])
                 if reason is not None or call in done:
                     del starting[call]
-        self.gone |= dict.fromkeys(starting.values(), f"it does not start again within {self.options.wait_s:g} s")
+        self.gone |= dict.fromkeys(starting.values(), f"it did not restart within {self.options.wait_s:g} s")
         back = [rank for rank in ranks if rank not in self.gone]
         # The GPUs of a node may return in another order: rank i keeps its position among them, and so its rail.
         self._arrange(back, "the restart")

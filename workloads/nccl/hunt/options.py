@@ -26,7 +26,7 @@ class HuntOptions(GangOptions):
     """One hunt: the search's settings, and the all_gather of each test."""
 
     unit: Literal["node", "rank"] = Field(
-        "node", description="What to accuse: node, or rank (one GPU, on one node too)."
+        "node", description="Unit to accuse: a node, or a rank (one GPU, also on a single node)."
     )
     size: str | None = Field(None, description=f"Size of each all_gather. {_DEFAULT['size']}")
     iterations: Annotated[int | None, option("-n")] = Field(
@@ -64,7 +64,7 @@ class HuntOptions(GangOptions):
         found = placed.model_copy(update={**update, **facts})
         if found.units < 2:
             raise WorkloadError(
-                f"one {self.unit} has no unit to be compared with: use more --nodes, or --unit rank for the GPUs of one"
+                f"one {self.unit} has nothing to be compared with: use more --nodes, or --unit rank for the GPUs of one"
             )
         try:
             parse_size(found.size or "")

@@ -198,7 +198,7 @@ def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> list[GroupPr
             failed = [test for test in tests if test.failed]
         return tests
     fleet.serial = True
-    text = f"{len(failed)} of {len(tests)} groups are slow side by side and the first of them is not alone"
+    text = f"{len(failed)} of {len(tests)} groups are slow side by side, but the first of them is not slow alone"
     fleet.find("fabric", (), f"{text}: shared links are oversubscribed; tests continue one by one", [alone])
     rest = fleet.test([fleet.probe(test.units, "groups") for test in failed[1:]])
     return [*(test for test in tests if not test.failed), alone, *rest]

@@ -295,6 +295,6 @@ def no_baseline(missing: Sequence[str], expected: Expectation) -> EvidenceFindin
     text = (
         f"no baseline: no published figure judges {', '.join(missing)} of this size on"
         f" {counted(expected.nodes, 'node')} of {expected.machine}; there are figures for"
-        f" {there or 'no operation'}; --no-floor does without"
+        f" {there or 'no operation'}; pass --no-floor to skip it"
     )
     return failure("no-baseline", text, Exit.OK if expected.no_floor else Exit.BELOW)

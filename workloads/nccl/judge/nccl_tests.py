@@ -300,10 +300,10 @@ def _error(printed: str) -> float:
 
 
 def _figures(*values: Any, wrong: Any, time_error: float = 0.0) -> RowFigures:
-    """Convert the values of a column. ValueError if they are no figures."""
+    """Convert the values of a column. ValueError if they are not numbers."""
     time_us, algbw, busbw = map(float, values)
     if not all(map(math.isfinite, (time_us, algbw, busbw))) or time_us <= 0:
-        raise ValueError(f"a row's figures are no figures: {values}")
+        raise ValueError(f"a row's figures are not numbers: {values}")
     return RowFigures(time_us, algbw, busbw, None if wrong is None else int(float(wrong)), time_error)
 
 
@@ -315,7 +315,7 @@ def read_report(document: Mapping[str, Any], op: str | None = None) -> Measureme
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise WorkloadError(
-            f"nccl-tests' JSON has another form than its version 1: {type(error).__name__} {error}"
+            f"the JSON of nccl-tests does not have the form of version 1: {type(error).__name__} {error}"
         ) from error
 
 

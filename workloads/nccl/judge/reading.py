@@ -62,13 +62,13 @@ def measurement_of(text: str, op: str | None = None, limits: Limits | None = Non
             return measurement_of_result(BenchResult.of(document, "it"), limits)
         if "nccl_version" in document and "config" in document:
             return nccl_tests.read_report(document, op)
-        raise WorkloadError("it is JSON, and neither this program's result nor nccl-tests' report")
+        raise WorkloadError("it is JSON, but neither a result of this program nor a report of nccl-tests")
     if not nccl_tests.is_text(text):
         # A run that ended before its first line may still show why.
         if hang := first_lines(HANG, text):
             return replace(NOTHING, form="nccl-tests", hang=hang)
         first_error = "".join(f": {line}" for line in first_lines(ERROR, text)[:1])
-        raise WorkloadError(f"it holds neither output of nccl-tests nor JSON{first_error}")
+        raise WorkloadError(f"it contains neither nccl-tests output nor JSON{first_error}")
     facts = parse_log(text)
     return replace(nccl_tests.read(text, op), facts=facts if facts.lines else None)
 

@@ -69,7 +69,7 @@ def judge(measurement: Measurement, expected: Expectation) -> Verdict:
             f" {least.share:.1%} of {least.expected:g} GB/s ({least.source})"
         )
     else:
-        reason = "nothing is wrong, and no published figure shows whether it is fast: a pass by --no-floor"
+        reason = "nothing is wrong, and no published figure shows whether it is fast: it passes because of --no-floor"
     if not code:
         reason = "; ".join([reason, *(finding.text for finding in found if finding.kind in UNSEEN)])
     return Verdict(
@@ -109,7 +109,7 @@ def verdict_of(result: BenchResult, machine: str | None, no_floor: bool = False)
         reason = next(finding.text for finding in findings if finding.code)
     elif not code and result.proves == "fabric" and not no_floor:
         code = Exit.BELOW
-        reason = "no baseline: the machine type is not known; --no-floor does without"
+        reason = "no baseline: the machine type is not known; pass --no-floor to skip it"
         findings.append(failure("no-baseline", reason, Exit.BELOW))
     elif not code:
         fabric = result.proves == "fabric"

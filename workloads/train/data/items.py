@@ -73,7 +73,7 @@ def image_folder(path: str, side: int, classes: int, training: bool) -> Drawn:
         ) from error
     if (number := len(found.classes)) != classes:
         raise WorkloadError(
-            f"--data-path {path}: {number} class folders, and the model has {classes} classes; name the folder of all"
+            f"--data-path {path}: {number} class folders, but the model has {classes} classes; choose the folder of all"
             f" classes, or use --set classes={number}"
         )
     return Drawn(found)
@@ -129,7 +129,7 @@ class ParquetImages:
         pixels: NDArray[np.uint8] = np.asarray(value.values.to_numpy(zero_copy_only=False), dtype=np.uint8)
         if pixels.size != 3 * self.side**2:
             raise WorkloadError(
-                f"{file}: an image of {pixels.size} bytes, not 3 · {self.side} · {self.side}; set its side by --set"
+                f"{file}: an image of {pixels.size} bytes, not 3 · {self.side} · {self.side}; set its side with --set"
                 " image=SIDE"
             )
         return pixels.reshape(3, self.side, self.side), label

@@ -48,7 +48,7 @@ class DataOptions(BaseModel, frozen=True, extra="forbid"):
     @model_validator(mode="after")
     def _require_path(self) -> DataOptions:
         if self.data in ("imagefolder", "ray") and not self.data_path:
-            raise ValueError(f"--data {self.data}: name the folder of the images by --data-path")
+            raise ValueError(f"--data {self.data}: choose the folder of the images with --data-path")
         return self
 
 

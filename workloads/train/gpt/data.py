@@ -50,7 +50,7 @@ def _built_in() -> bytes:
     try:
         topics: dict[str, str] = import_module(BUILT_IN).topics
     except ModuleNotFoundError:
-        raise WorkloadError(f"this Python has no {BUILT_IN}: name a text by --data-path") from None
+        raise WorkloadError(f"this Python has no {BUILT_IN}: choose a text with --data-path") from None
     return "".join(topics[name] for name in sorted(topics)).encode()
 
 
