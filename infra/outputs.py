@@ -203,7 +203,7 @@ def _folder(settings: CloudSettings) -> dict[str, Any]:
 
 
 def job_stack(settings: CloudSettings, ray_cluster: str) -> str:
-    """Return what the entry point of a RayJob or an Indexed Job knows of its stack: outputs as JSON, without secrets.
+    """Return the stack's description for the entry point of a RayJob or Indexed Job: outputs as JSON, without secrets.
 
     The pods' template contains it, so it contains only what describes these pods: a change would replace the job.
     """
@@ -216,7 +216,7 @@ def job_stack(settings: CloudSettings, ray_cluster: str) -> str:
 
 
 class LocalHead(Protocol):
-    """What the outputs of a local stack need of its Ray head node."""
+    """Values of the Ray head node that the outputs of a local stack need."""
 
     dashboard: Output[str]
     jobs: Output[str]

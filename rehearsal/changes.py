@@ -37,7 +37,7 @@ JOBS = (identity.RAY_CLUSTER, identity.RAY_JOB, identity.JOB, identity.NAMESPACE
 """Kinds whose deletion, also for a replacement, ends a job. KubeRay leaves the pods of a RayCluster that was updated as
 they are (kuberay v1.6.2: raycluster_controller.go, shouldRecreatePodsForUpgrade)."""
 PROTECTED = ("marked for protection", "rdma-ray:protect is true")
-"""What the engine and the program say when they refuse a change because of `rdma-ray:protect`."""
+"""Messages of the engine and the program when they refuse a change because of `rdma-ray:protect`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Edit:
 
     @property
     def by(self) -> str:
-        """What is changed, for the table."""
+        """Description of the change, for the table."""
         line = f"`{Path(self.line[0]).name}`: `{self.line[2]}`" if self.line is not None else ""
         setting = f"`{self.settings[0]}`" if self.settings else ""
         return ", ".join(filter(None, (line, setting))) or "`gcloud container clusters upgrade`"

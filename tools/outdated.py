@@ -82,7 +82,7 @@ def find(root: Path) -> list[Pin]:
 
 
 def newest(pin: Pin, ask: Ask) -> Row:
-    """Return the row of a pin. A registry that cannot be asked makes it unknown."""
+    """Return the row of a pin. If the registry does not answer, the newest release is unknown."""
     if not pin.registry:
         return Row(pin, None)
     names = (pin.name, "versions") if pin.registry == "npm" else (pin.name,)

@@ -307,7 +307,7 @@ class Programs:
 
 
 def supervise(grace_s: float) -> int:
-    """Start and stop programs by orders on standard input; kill all of them when it closes.
+    """Start and stop programs as ordered on standard input; kill all of them when it closes.
 
     One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": [NAME, …]}.
     Out: {"ready": true}, {"name": NAME, "pid": N, "status": null}, and later its status (128 + N for signal N).

@@ -49,7 +49,7 @@ PARTS = frozenset(_TABLES["parts"])
 """Types of resources that cannot be another clone's."""
 
 _ONLY_IN_STATE = ("random:", "pulumi:")
-"""Type prefixes of resources outside the clouds: random values and the engine's own."""
+"""Type prefixes of resources outside the clouds: random values and those of the engine."""
 
 _LIST_S = 120.0
 _REMOVE = "then remove it from the pending operations: bin/pulumi stack export, edit, bin/pulumi stack import."
@@ -339,7 +339,7 @@ def settle(place: Place, pulumi: Callable[..., object], read: Callable[..., str]
 
     An interruption at any point is safe: the next call continues. Another engine may work on the stack: its lock makes
     the import fail, and what it has written since the first export is not replaced. Between the second export and the
-    import's own lock the engine allows no lock of others (3.259: `pkg/backend/diy`, `Lock`, `ImportDeployment`).
+    import's lock the engine allows no other lock (3.259: `pkg/backend/diy`, `Lock`, `ImportDeployment`).
 
     Args:
         pulumi: Runs the engine with its arguments and raises if the engine fails.

@@ -82,7 +82,7 @@ def lock() -> None:
 
 
 def find_engine() -> Path | None:
-    """Return the user's own Pulumi if it is recent enough, else None, so that the pinned one is built.
+    """Return the user's Pulumi if it is recent enough, else None, so that the pinned one is built.
 
     Raises:
         SetupError: There is neither a recent Pulumi nor a Go to build one.
@@ -137,7 +137,7 @@ def install_environment(purpose: str) -> None:
 
 
 def install_engine(own: Path | None) -> None:
-    """Install the engine in .tools/bin: a link to the user's own, or the pinned one, built once per machine.
+    """Install the engine in .tools/bin: a link to the user's, or the pinned one, built once per machine.
 
     Raises:
         SetupError: The build failed. The message has the end of the compiler's output.

@@ -109,7 +109,7 @@ class Stack:
         print(f"Stack {self.name} is down: no {what} is left.")
 
     def pulumi(self, *arguments: str, quiet: bool = False) -> None:
-        """Run the engine on this stack; see `run`. If the stack is locked, print whose lock it is and what to do."""
+        """Run the engine on this stack; see `run`. If the stack is locked, print who holds the lock and what to do."""
         options = ("--stack", self.name, "--non-interactive", "--color", "always" if sys.stdout.isatty() else "never")
         try:
             run(PULUMI, *arguments, *options, quiet=quiet, grace_s=_LOCAL_GRACE_S if self.is_local else _CLOUD_GRACE_S)
@@ -268,7 +268,7 @@ def run(*command: str, quiet: bool = False, grace_s: float = _LOCAL_GRACE_S) -> 
 
 
 def explain_locks(stack: str, said: str) -> str:
-    """Return whose locks made the engine fail with this output, and what to do; nothing if none did."""
+    """Return who holds the locks that made the engine fail, and what to do; empty if none did."""
     text = ""
     for user, host, pid, since in _LOCK.findall(said):
         text += f"\nStack {stack} is locked by {user} on {host}, process {pid}, since {since}: "

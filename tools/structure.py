@@ -125,7 +125,7 @@ def _mutual(place: Mapping[str, Path], imports: Mapping[str, Mapping[str, int]])
 
 
 def _package(module: str) -> str:
-    """Return a module's package of two levels. A program of pods is its own package: it imports nothing of ours."""
+    """Return a module's package of two levels. A program of pods is its own package and imports no other."""
     parts = module.split(".")
     return ".".join(parts[: 3 if len(parts) > 2 and parts[2].endswith("_pod") else 2])
 

@@ -1,4 +1,4 @@
-"""Removal of secrets from text: known values in every encoding, and what looks like a secret by name or shape.
+"""Removal of secrets from text: known values in every encoding, and text that looks like a secret by name or shape.
 
 It prefers to remove too much. It runs on the cluster too, where images have just Ray and PyTorch: it imports only the
 standard library.
@@ -55,7 +55,7 @@ class Masker:
             self.add(value)
 
     def add(self, value: str) -> None:
-        """Know a secret and each of its long lines. Values shorter than SHORTEST_VALUE are ignored."""
+        """Add a secret and each of its long lines to the known ones. Values shorter than SHORTEST_VALUE are ignored."""
         value = value.strip()
         lines = re.split(r"(?:[\r\n]|\\[nr])+", value)
         for each in {value, *(line for line in lines if _LINE.fullmatch(line))} - self._values:
@@ -102,7 +102,7 @@ class Encoding:
 
     Attributes:
         units: Pattern of each unit, in sequence.
-        gap: Pattern of what may be between two units. It gives nothing back: no text makes a search slow.
+        gap: Possessive pattern between two units: no text makes a search slow.
         anchors: View and bytes: only a text of which one view has its bytes may have the value.
     """
 

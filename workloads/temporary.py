@@ -1,7 +1,7 @@
 """Folders in a place where other users also write, such as /tmp: only the user's own are opened and removed.
 
-Another user may put anything there under any name: a FIFO, whose opening waits, a link, a folder that is closed. With
-the sticky bit, which /tmp has, he cannot rename or replace what belongs to this user (inode(7)). Inside of such a
+Another user may put anything there under any name: a FIFO that blocks when it is opened, a link, a closed folder. With
+the sticky bit, which /tmp has, they cannot rename or replace files of this user (inode(7)). Inside such a
 folder everything is this user's.
 """
 
@@ -31,11 +31,11 @@ def own_folders(place: str | Path, prefix: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[int]:
-    """Open a folder of the user, which no link replaces, and yield its descriptor.
+    """Open a folder of the user without following a link, and yield its descriptor.
 
     Raises:
         PermissionError: It belongs to another user, or others can write in it.
-        OSError: It is not there, or no folder.
+        OSError: It does not exist, or is not a folder.
     """
     descriptor = os.open(folder, _FOLDER)
     try:
@@ -53,7 +53,7 @@ def opened_file(path: str | Path, uid: int, folder: int | None = None) -> Iterat
 
     Raises:
         PermissionError: It is something else.
-        OSError: It is not there, or a link.
+        OSError: It does not exist, or is a link.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:

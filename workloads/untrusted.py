@@ -1,6 +1,6 @@
-"""What comes from a cluster, a job or another user, read within limits: names that become paths, numbers, JSON.
+"""Values from a cluster, a job or another user, read within limits: names that become paths, numbers, JSON.
 
-Whoever may submit a job chooses its ID, metadata, runtime_env and log, and all clients of the cluster read them. Ray
+Anyone who may submit a job chooses its ID, metadata, runtime_env and log, which all clients of the cluster read. Ray
 takes `..` as an ID, and NaN, integers of 400 digits, 300 levels and half of a surrogate pair as values (tried on 2.60,
 2026-11).
 """
@@ -22,7 +22,7 @@ LONGEST_INTEGER = 24  # digits; sums of 64-bit counters have fewer, and floats h
 LEVELS = 10_000
 """Levels of JSON that are parsed: a head has Python's limit of 1,000."""
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading a value of another shape or type than expected raises."""
+"""Errors raised by reading a value of an unexpected shape or type."""
 LONGEST_NAME = 80
 _PLAIN = re.compile(rf"[a-z0-9_](?:[a-z0-9_.-]{{0,{LONGEST_NAME - 2}}}[a-z0-9_-])?")
 # Windows opens devices by these names, with any extension (learn.microsoft.com: Naming Files, read 2026-11).
@@ -100,7 +100,7 @@ class Limit:
     """Copies JSON values up to a size in all, and counts what it leaves out.
 
     Lists and objects inside a value keep their first NESTED entries, texts their first LONGEST_TEXT characters, and
-    nothing is below DEEPEST levels, so that what walks or compares the copies ends in time.
+    and nothing is kept below DEEPEST levels, which bounds the time to walk or compare the copies.
 
     Args:
         size: Bytes of all copies, as JSON with an indentation of 1.

@@ -155,7 +155,7 @@ class Nat(pulumi.ComponentResource):
 
 
 class AuditedNetwork(pulumi.ComponentResource):
-    """What `hardening` adds to the VPC: flow logs in CloudWatch, and its default security group without rules."""
+    """Additions of `hardening` to the VPC: flow logs in CloudWatch, and its default security group without rules."""
 
     def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, vpc: pulumi.Input[str]) -> None:
         super().__init__("rdma-ray:eks:AuditedNetwork", name, {}, opts)

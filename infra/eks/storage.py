@@ -148,7 +148,7 @@ class SharedFileSystem(pulumi.ComponentResource):
 
 
 class SmallerFileSystemError(ValueError):
-    """The stack file asks for a smaller file system than there is."""
+    """The stack file requests a smaller file system than the existing one."""
 
 
 def refuse_smaller(args: ResourceHookArgs) -> None:

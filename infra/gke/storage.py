@@ -1,4 +1,4 @@
-"""The bucket of a stack: who may use it. `infra.gke.pod` has how pods mount it.
+"""Access to the bucket of a stack. `infra.gke.pod` describes how pods mount it.
 
 The bucket exists before the stack and outlives it: nothing here creates or deletes it.
 """

@@ -32,7 +32,7 @@ from infra.kubernetes.resources import helm_release, image_values, kubernetes_ob
 
 @dataclass(frozen=True, kw_only=True)
 class Operators:
-    """What a stack has besides its workload in the cluster.
+    """Resources of a stack in the cluster besides its workload.
 
     Args:
         namespace: Name of Ray's namespace.

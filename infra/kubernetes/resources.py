@@ -22,7 +22,7 @@ def helm_release(
     values: Mapping[str, Any] | None = None,
     namespace: str = "kube-system",
 ) -> Release:
-    """Install a pinned chart under its own name; it is done when its pods are ready."""
+    """Install a pinned chart under its own name, and wait until its pods are ready."""
     return Release(
         name,
         # The last part, if the chart's name is an address.

@@ -1,4 +1,4 @@
-"""A RayCluster, RayJob or Indexed Job and what belongs to it, as plain Kubernetes JSON. Imports no Pulumi.
+"""A RayCluster, RayJob or Indexed Job and its supporting objects, as plain Kubernetes JSON. Imports no Pulumi.
 
 `Workload` creates these objects in a stack. `rdma-ray render` prints those of another job in the stack's namespace.
 """

@@ -133,7 +133,7 @@ def from_stack_file(path: Path, changes: Mapping[str, Any] | None = None) -> Set
 
 
 def warnings(settings: Settings) -> list[Problem]:
-    """Return what valid settings probably do not intend."""
+    """Return warnings about valid settings that are probably unintended."""
     problems = []
     for rule in WARNINGS[settings.target]:
         if finding := rule.finding(settings):

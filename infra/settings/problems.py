@@ -99,7 +99,7 @@ class InvalidSettingError(Exception):
 class Rule:
     """A constraint between settings of a model: a function that yields at most one finding, and its source.
 
-    What a `warning` finds is shown and accepted.
+    Findings of a `warning` are shown but accepted.
     """
 
     settings: tuple[str, ...]
@@ -108,7 +108,7 @@ class Rule:
     warning: bool = False
 
     def finding(self, settings: Any) -> Finding | None:
-        """Return what the rule finds in these settings, with its source; None if a setting that it reads is invalid."""
+        """Return the rule's finding in these settings, with its source; None if a setting that it reads is invalid."""
         try:
             found = next(self.find(settings), None)
         except InvalidSettingError:

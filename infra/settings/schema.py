@@ -32,7 +32,7 @@ def described(path: str) -> str:
 
 
 def description(path: str) -> str:
-    """Return what a setting means."""
+    """Return the meaning of a setting."""
     return next(filter(None, (one.info.description for one in SETTINGS[path].values())))
 
 

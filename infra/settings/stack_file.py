@@ -1,4 +1,4 @@
-"""Reader of stack files. It accepts a subset of the engine's YAML and bounds what a broken or hostile file can cost."""
+"""Reader of stack files. It accepts a subset of the engine's YAML and bounds the cost of a broken or hostile file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generic constraints of every cloud: what is referenced exists and cannot be deleted, and names are unique.
+"""Generic constraints of every cloud: referenced objects exist and cannot be deleted, and names are unique.
 
 `rule` marks a semantic rule with its two sources: a refusal that somebody saw, and an accepted neighbor.
 """

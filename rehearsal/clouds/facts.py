@@ -1,4 +1,4 @@
-"""Facts that the clouds' real providers and APIs state of inputs and machines, and the checks that follow from them."""
+"""Facts from the clouds' real providers and APIs about inputs and machines, and the checks that follow from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Shape:
         return frozenset(path for path, fact in self.facts.items() if fact.get("computed"))
 
     def check(self, inputs: Json) -> Iterator[Failure]:
-        """Yield what the real provider refuses before any request, in its words."""
+        """Yield the real provider's refusals before any request, with its messages."""
         for place, path, value in self._objects(inputs):
             yield from self._misfits(place, path, value)
             for name, fact, given in self._given(path, value):
@@ -54,7 +54,7 @@ class Shape:
                         yield Failure(here, reason)
 
     def refused(self, inputs: Json) -> str | None:
-        """Return what the API refuses of a request that the provider lets pass, or None."""
+        """Return the API's refusal of a request that the provider accepts, or None."""
         for place, path, value in self._objects(inputs):
             for name, fact, given in self._given(path, value):
                 for reason in _beyond(fact.get("api", {}), name, given, re.fullmatch):

@@ -51,7 +51,7 @@ class Environment:
     """Control plane that holds the objects of the simulated cluster, while `starting` has not ended.
 
     `controllers` replaces the clouds' controllers, `timeline` records events. With a `scale`, nodes are real and
-    manifests are scaled to this machine; otherwise kwok simulates the nodes. `replaced` says which images are.
+    manifests are scaled to this machine; otherwise kwok simulates the nodes. `replaced` lists the replaced images.
     """
 
     plane: ControlPlane

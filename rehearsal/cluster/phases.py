@@ -202,7 +202,7 @@ def gpu_workloads(graph: Graph) -> Iterator[GraphNode]:
 
 
 def autoscaled(live: Json) -> bool:
-    """Return whether Ray's own autoscaler sets the number of workers."""
+    """Return whether Ray's autoscaler sets the number of workers."""
     return live.get("kind") == "RayCluster" and bool(value_at(live, "spec.enableInTreeAutoscaling"))
 
 

@@ -1,6 +1,6 @@
 """Phases of a rehearsal of depth `pods` inside the cluster: submit a job, as a user does, and wait.
 
-Ray is real: the job requests whole nodes, Ray's own autoscaler scales the workers up through the operator, and scales
+Ray is real: the job requests whole nodes, Ray's autoscaler scales the workers up through the operator, and scales
 them down when they have been idle for the (shortened) timeout.
 """
 

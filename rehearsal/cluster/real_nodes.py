@@ -27,7 +27,7 @@ _INSTALL = "#!/bin/sh\nset -eu\nmkdir -p /var/lib/gib/lib64 /usr/local/nvidia/li
 def stubs(settings: Settings) -> dict[str, tuple[File, ...]]:
     """Return the images of a stack's objects that are not available here -> the files that replace their commands.
 
-    GKE's gIB installer copies a script of ours.
+    GKE's gIB installer copies a script of this project.
     """
     if settings.target != "gke":
         return {}

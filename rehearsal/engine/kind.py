@@ -129,7 +129,7 @@ class ResourceKind:
         generated_ids: the cloud generates the ids, so the same request again creates a second object.
         conflict: the refusal of a second create with the same id, or with the same values at the paths of `unique`.
         unique: dotted input paths. No two objects of this type have the same values there; the first one may be absent.
-        repeatable: a second create is no conflict and changes nothing (IAM members).
+        repeatable: a second create is not a conflict and changes nothing (IAM members).
         unsettled: outputs that an update may change, so its preview does not know them.
         whole: an update sends every input (server-side apply), not only the top-level ones that changed.
         nodes: the number of running nodes, from the live value of a node group or node pool.

@@ -1,4 +1,4 @@
-"""What is created after what, and so deleted before it, and how long a request may take."""
+"""Order of creation and, reversed, of deletion, and how long a request may take."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ORDERS = (
     ("PersistentVolume", "DataRepositoryAssociation", "the folder would be empty"),
     ("PersistentVolume", "aws-fsx-csi-driver", "the driver mounts the volume"),
 )
-"""What waits, for what, and why, where no input names it. Words are those of `placement.selection`."""
+"""Dependencies that no input names, each with its reason. The words are those of `placement.selection`."""
 
 
 def resources_wait_for_what_they_need(stack: Stack) -> Iterator[str]:

@@ -105,12 +105,12 @@ def gpu_templates(stack: Stack) -> list[GraphNode]:
 
 
 def workloads(stack: Stack) -> list[GraphNode]:
-    """Return what runs Ray: a RayCluster, RayJob, RayService or Job."""
+    """Return the objects that run Ray: a RayCluster, RayJob, RayService or Job."""
     return [*ray_workloads(stack), *stack.of("Job")]
 
 
 def ray_workloads(stack: Stack) -> list[GraphNode]:
-    """Return what KubeRay runs."""
+    """Return the objects that KubeRay runs."""
     return stack.of("RayCluster", "RayJob", "RayService")
 
 

@@ -1,4 +1,4 @@
-"""Protection from deletion, eviction and disclosure, and identities: who runs as whom, with which rights."""
+"""Protection from deletion, eviction and disclosure, and identities: what runs as which account, with which rights."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
 def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
     """Head and workers have different accounts, and no container gets a token of the Kubernetes API but that of Ray's
     autoscaler and, of a RayJob's head, the init container that ends before Ray starts: no job runs in these. A
-    CronJob's pods have an account of their own."""
+    CronJob's pods have a separate account."""
     tokens = {name_of(node): node.inputs.get("automountServiceAccountToken") for node in stack.of("ServiceAccount")}
     wanted = {pods.spec.get("serviceAccountName"): False for pods in ray_pods(stack)}
     accounts = [pods.spec.get("serviceAccountName") for node in stack.of("CronJob") for pods in pods_of(node)]

@@ -1,4 +1,4 @@
-"""Kueue: which workloads wait in which queue, and what its quotas have to do with pods and nodes."""
+"""Kueue: which workloads wait in which queue, and how its quotas relate to pods and nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses, zones, and who reaches whom: from outside, between pods and nodes, and to the shared folder."""
+"""Addresses, zones and network access: from outside, between pods and nodes, and to the shared folder."""
 
 from __future__ import annotations
 

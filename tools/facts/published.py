@@ -1,4 +1,4 @@
-"""What packages state of a resource type's inputs: facts by dotted path, in which lists are transparent.
+"""Statements of packages about a resource type's inputs: facts by dotted path, in which lists are transparent.
 
 The facts are those of `facts.json`: outside of "api" is what the provider checks at preview.
 """

@@ -1,8 +1,8 @@
-"""Write `facts.json` of both clouds: what their real providers and APIs state of inputs and machines.
+"""Write `facts.json` of both clouds: statements of their real providers and APIs about inputs and machines.
 
     python -m tools.facts.write --providers FOLDER
 
-FOLDER has `gcp.json` and `aws.json`: the schemas that the clouds' Terraform providers state of themselves. The other
+FOLDER has `gcp.json` and `aws.json`: the schemas that the clouds' Terraform providers publish. The other
 sources are installed packages and, in a temporary folder, `packages`, which clash with the locked environment.
 `fact_tables.yaml` states which schemas have the facts of a type, and where names and behavior differ.
 """
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def facts(cloud: str, provider: Mapping[str, Any], packages: Path) -> Json:
-    """Return what a cloud's `facts.json` has."""
+    """Return the content of a cloud's `facts.json`."""
     versions = {name: version(name) for name in ("pulumi_gcp", "pulumi_aws", "botocore", "moto")}
     stated = {**versions, **TABLES["packages"], "provider": provider["_source"]}
     sources = {
@@ -62,7 +62,7 @@ def facts(cloud: str, provider: Mapping[str, Any], packages: Path) -> Json:
 
 
 def shapes(cloud: str, provider: Mapping[str, Any], packages: Path) -> Json:
-    """Return the facts of a cloud's types; each source adds what those before it do not state."""
+    """Return the facts of a cloud's types; each source adds facts that the earlier ones lack."""
     found = {}
     for name, schemas in TABLES[cloud]["types"].items():
         token, aliases = f"{cloud}:{name}", TABLES["aliases"].get(name, {})
@@ -80,7 +80,7 @@ def shapes(cloud: str, provider: Mapping[str, Any], packages: Path) -> Json:
 
 
 def matched(facts: Mapping[str, Json], stated: Mapping[str, Json], aliases: Mapping[str, str]) -> dict[str, str]:
-    """Return which inputs a source has, too, and their paths there."""
+    """Return the inputs that a source also has, with their paths there."""
     places: dict[str, dict[str, str]] = defaultdict(dict)
     for place in stated:
         above, _, name = place.rpartition(".")

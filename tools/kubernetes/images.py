@@ -119,7 +119,7 @@ def run_images(store: Store, real: Sequence[str], stubs: Mapping[str, Sequence[F
     """Yield the images of one run.
 
     Args:
-        real: Names of the environment's image, with today's code.
+        real: Names of the environment's image, with the current code.
         stubs: Name of an image that sleeps -> replacements of the files that a manifest's commands call.
     """
     system = store.layers[0]

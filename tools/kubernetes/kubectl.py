@@ -1,4 +1,4 @@
-"""What kubectl and Helm do: build, merge, apply and delete manifests, wait for rollouts, forward ports."""
+"""Operations of kubectl and Helm: build, merge, apply and delete manifests, wait for rollouts, forward ports."""
 
 from __future__ import annotations
 

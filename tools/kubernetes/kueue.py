@@ -118,7 +118,7 @@ def webhooks_answer(api: Api) -> bool:
 
 
 def api_answers(api: Api) -> bool:
-    """Return True if the API server reaches Kueue's own API. Raises NotYet otherwise.
+    """Return True if the API server reaches Kueue's API. Raises NotYet otherwise.
 
     Until then, listing all kinds fails, and no namespace can be deleted.
     """

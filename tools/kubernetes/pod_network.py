@@ -1,7 +1,7 @@
 """Proxy for the API server's connections to Pods and Services without a pod network.
 
 In a cluster, the API server reaches a webhook at the cluster IP of its Service. Here the webhook listens on a
-loopback port, and the API server connects through this proxy, by HTTP CONNECT over a Unix socket (k8s.io/apiserver
+loopback port, and the API server connects through this proxy, with HTTP CONNECT over a Unix socket (k8s.io/apiserver
 v0.36.1, pkg/server/egressselector, read 2026-11-21). TLS is end to end, as in a cluster.
 https://kubernetes.io/docs/tasks/extend-kubernetes/setup-konnectivity/
 

@@ -4,7 +4,7 @@
         slurm.run(["sinfo"])
 
 Debian's `slurm-wlm` and `munge` (22.05), as root on Linux. Configuration, key, socket, state and ports are the
-cluster's own; nothing of it is in /etc or /run of this machine. Everything ends with its owner, also by SIGKILL
+cluster's own; nothing of it is in /etc or /run of this machine. Everything ends with its owner, even after SIGKILL
 (`tools.process`).
 """
 
@@ -32,7 +32,7 @@ FIRST_UID = 100_000  # above what distributions and directories use; each cluste
 
 
 class Slurm:
-    """See the module. `login` is the machine of slurmctld, from which users submit.
+    """See the module docstring. `login` is the machine of slurmctld, from which users submit.
 
     Args:
         folder: Folder of its files, which every node sees.
@@ -63,7 +63,7 @@ class Slurm:
         return self.folder / user
 
     def as_user(self, user: str, argv: Sequence[str]) -> list[str]:
-        """Return a command line on the login machine as a user, in his home."""
+        """Return a command line on the login machine as a user, in the user's home folder."""
         uid = self.uids[user]
         switch = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
         words = ["env", f"--chdir={self.home(user)}", f"HOME={self.home(user)}", f"USER={user}", *argv]

@@ -70,9 +70,9 @@ class Job:
 
     @staticmethod
     def of(details: Any) -> Job:
-        """Return a job from Ray's JobDetails. WorkloadError if it is none.
+        """Return a job from Ray's JobDetails. WorkloadError if they do not describe one.
 
-        What has another type is None, or not there: who submits a job chooses the most of it.
+        A value of an unexpected type becomes None or is left out: the submitter of a job chooses most of them.
         """
         if not isinstance(details, dict) or not isinstance(details.get("status"), str):
             raise WorkloadError("Ray's answer does not describe a job: see `rdma-ray list`")

@@ -30,7 +30,7 @@ from workloads.terminal.console import present, write_json
 
 JobId = Annotated[str, option(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
 STOP_S = 60
-"""Seconds that a stopped job may take beyond its grace."""
+"""Seconds that a stopped job may take beyond its grace period."""
 LONGEST_STOP_S = 86_400.0
 # The name and namespace are as in ray: dashboard/modules/job/common.py, 2.60.
 STOPPER = """import json, ray, sys
@@ -90,8 +90,8 @@ def logs(
     /,
     *,
     lines: Flat[LineOptions] = LineOptions(),
-    tail: Annotated[int | None, option(help="Show only this many of the lines that are there already.")] = None,
-    no_follow: Annotated[bool, option(help="Show what is there, and do not wait for more.")] = False,
+    tail: Annotated[int | None, option(help="Show only this many of the existing lines.")] = None,
+    no_follow: Annotated[bool, option(help="Show the existing lines, and do not wait for more.")] = False,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> int:
     """Follow a job from its first line to its end, and show its result.
@@ -125,7 +125,7 @@ def attach(
     /,
     *,
     lines: Flat[LineOptions] = LineOptions(),
-    tail: Annotated[int, option(help="Lines to show of those that are there already.")] = 10,
+    tail: Annotated[int, option(help="Number of existing lines to show.")] = 10,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> int:
     """Follow a job from now on to its end.

@@ -1,4 +1,4 @@
-"""`rdma-ray dashboard`, `serve` and `kubeconfig`: access by a browser, by HTTP clients and by kubectl."""
+"""`rdma-ray dashboard`, `serve` and `kubeconfig`: access with a browser, HTTP clients and kubectl."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def refuse_other_user(url: str) -> None:
 
 
 def keep_open(forward: Forward, check: Callable[[], object]) -> None:
-    """Start the port-forward again on its port, and report each change, until Ctrl-C."""
+    """Restart the port-forward on its port, and report each change, until Ctrl-C."""
     forward.keep_port = True
     print("Ctrl-C closes the connection", file=sys.stderr)
     with suppress(KeyboardInterrupt):

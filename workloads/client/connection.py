@@ -31,7 +31,7 @@ class Connection(AbstractContextManager["Connection"]):
 
     @cached_property
     def api(self) -> JobsApi:
-        """REST interface of the stack's Ray, through a port-forward of its own where the outputs have no address."""
+        """REST interface of the stack's Ray, through its own port-forward where the outputs have no address."""
         return JobsApi.of(self.outputs, self.forward)
 
     @cached_property

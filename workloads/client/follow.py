@@ -54,7 +54,7 @@ def follow(api: JobsApi, job_id: str, on_line: Callable[[str], None]) -> Job:
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Yield the lines of a log one by one: a list of them may have eight times its size, if they are empty."""
+    """Yield the lines of a log one by one: a list of empty lines may be eight times the size of the log."""
     start = 0
     while start < len(text):
         end = text.find("\n", start)

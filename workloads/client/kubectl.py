@@ -1,4 +1,4 @@
-"""The user's kubectl with a stack's kubeconfig, which only the user can read and which ends with the command."""
+"""The user's kubectl with a stack's kubeconfig, which only the user can read and which is removed after the command."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Kubectl(AbstractContextManager["Kubectl"]):
     def get(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
         """Return the objects of a kind, or those that further arguments of `kubectl get` select.
 
-        Their fields are as the API server has them: of any type, as a custom resource may have them.
+        The fields are as the API server has them. They may have any type, as in a custom resource.
         """
         try:
             found = untrusted.read(self.run("get", kind, *arguments, "--output=json"))

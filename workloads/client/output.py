@@ -53,7 +53,7 @@ class LineOptions:
             raise WorkloadError(f"--rank {min(self.rank)}: ranks count from 0")
 
     def starting(self, now: float) -> float:
-        """Return the time of `--since`, in seconds since 1970; 0 without it. WorkloadError if it is no time."""
+        """Return the time of `--since`, in seconds since 1970; 0 without it. WorkloadError if it is not a time."""
         if self.since is None:
             return 0
         if found := re.fullmatch(r"(\d{1,9})([smhd])", self.since, re.ASCII):

@@ -123,7 +123,7 @@ def python_of(outputs: Outputs) -> str:
 def conclude(outputs: Outputs, ended: Ended, kind: JobKind, json_file: str | None, out: Path | None = None) -> int:
     """Judge and show the result, write it where requested, and return the exit code.
 
-    WorkloadError if it is no result of this kind: anything on the cluster may write to the job's log.
+    WorkloadError if it is not a result of this kind: anything on the cluster may write to the job's log.
     """
     if ended.result is None or kind.read is None:
         return ended.code
@@ -152,7 +152,7 @@ def reader(
     """Return a function of a log's lines that passes events and text to the view, and results to `results`.
 
     Args:
-        history: Number of lines after which the view shows what it holds.
+        history: Number of lines after which the view shows the lines that it holds.
     """
     numbers = itertools.count(1)
 

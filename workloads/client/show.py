@@ -40,7 +40,7 @@ def show_run(stack: Connection, job: Job, lines: LineOptions, json_file: str | N
     """Follow a job to its end, show its lines and its result, and return its exit code. Ctrl-C leaves the job running.
 
     Args:
-        tail: Number of lines to show of those that are there already; None for all.
+        tail: Number of existing lines to show; None for all.
     """
     kind = kind_of(job.metadata, lines, output_of(json_file))
     view, history = kind.view, 0

@@ -24,7 +24,7 @@ KINDS = {
     "indexed-job": ("job", "docs/indexed-job.md", ENDS),
     "service": ("rayservice", "docs/serving.md", "its Ray answers requests, and each upgrade ends it with its jobs"),
 }
-"""Resource type for kubectl, documentation page, and why there are no other jobs, of each such `ray.mode`."""
+"""Resource type for kubectl, documentation page, and reason why there are no other jobs, for each such `ray.mode`."""
 
 
 def name_of(stack: str | None) -> str:
@@ -119,7 +119,7 @@ def refuse_jobs(outputs: Outputs) -> None:
 
 
 def forwarded(outputs: Outputs, address: str, port: int) -> bool:
-    """Return whether commands reach a port of the stack's Ray by a port-forward of their own.
+    """Return whether commands reach a port of the stack's Ray through their own port-forward.
 
     They do where there is a kubeconfig, unless the address in the outputs has been replaced by one of the user's, such
     as that of a VPN, an ingress or another port-forward.

@@ -1,7 +1,7 @@
 """Submit a job over a connection that may drop: never twice, and never without knowing whether it was submitted.
 
-By REST, because Ray's client cannot follow a port-forward that changes its port, repeats nothing, and takes seconds to
-import (Ray 2.60).
+Uses REST, because Ray's client cannot follow a port-forward that changes its port, repeats nothing, and takes seconds
+to import (Ray 2.60).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ NCCL = "NCCL "
 
 
 class Bundle:
-    """Files of a bundle by name, without secrets, up to SIZE in all; `cut` has what was left out of them."""
+    """Files of a bundle by name, without secrets, up to SIZE in all; `cut` names the parts that were left out."""
 
     def __init__(self, redactor: Redactor) -> None:
         self.redactor = redactor
@@ -110,7 +110,7 @@ class Bundle:
 def bundle_of(
     stack: Connection, collector: StateReader, state: State, diagnosis: Diagnosis, stack_file: Path | None
 ) -> Bundle:
-    """Return the bundle of a stack: what cannot be read, or was left out, is in `not-read.txt`."""
+    """Return the bundle of a stack. `not-read.txt` lists parts that cannot be read or were left out."""
     found, missing = Bundle(collector.redactor), dict(state.unknown)
     found.add_value("doctor.json", diagnosis.model_dump(mode="json", by_alias=True), _json)
     found.add_value("state.json", dumped(state), _json)
@@ -206,7 +206,7 @@ def settings(file: Path) -> Any:
 
 
 def summary(state: State, diagnosis: Diagnosis, names: list[str], missing: list[str]) -> str:
-    """Return the text of README.txt: what is wrong first, then what the files are."""
+    """Return the text of README.txt: the problems first, then a description of the files."""
     outputs, probes = state.outputs, state.probes
     passed, skipped, absent = map(len, (diagnosis.passed, diagnosis.skipped, diagnosis.absent))
     taken = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(state.time))

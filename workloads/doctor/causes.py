@@ -1,4 +1,4 @@
-"""Causes that messages of Kubernetes' components name: why a pod has no node, and why a node cannot set it up."""
+"""Causes that messages of Kubernetes components name: why a pod has no node, and why a node cannot set it up."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ MOUNTING = (
         "aws/amazon-vpc-cni-k8s: FailedCreatePodSandBox in public reports, read 2026-11-26",
     ),
 )
-"""Causes of a pod that its node cannot set up, by precedence: messages of FailedMount and its like in public reports,
+"""Causes of a pod that its node cannot set up, by precedence: messages such as those of FailedMount in public reports,
 read 2026-11-26."""
 
 

@@ -18,9 +18,9 @@ class Problem:
     Args:
         where: Node, pod or other object.
         cause: Why it is wrong, in a few words.
-        evidence: What shows it, as read.
+        evidence: Text that shows it, as read.
         cure: Next step, if it is not that of the check.
-        severity: `warning` for what costs money or speed and stops nothing.
+        severity: `warning` for problems that cost money or speed but stop nothing.
     """
 
     where: str
@@ -44,7 +44,7 @@ class Check:
 
     @property
     def finds(self) -> str:
-        """What it finds: its function's first line of documentation."""
+        """Problem that it finds: the first line of its function's docstring."""
         return (self.function.__doc__ or "").splitlines()[0].rstrip(".")
 
 

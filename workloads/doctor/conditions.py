@@ -1,6 +1,6 @@
-"""Check of Kubernetes' nodes: every condition must be as on a healthy node, and no node is cordoned.
+"""Check of Kubernetes nodes: every condition must be as on a healthy node, and no node is cordoned.
 
-Types are not a closed set: the kubelet, node-problem-detector, a cloud's agents and operators add their own. So a rule
+The types are an open set: the kubelet, node-problem-detector, a cloud's agents and operators add their own. So a rule
 says what a type's good status is, and a status that is neither True nor False is never good.
 """
 
@@ -44,7 +44,7 @@ PRESSURES = {
     "MemoryPressure": "the kubelet evicts pods of this node: stop what uses its memory, or lower the pods' memory",
     "PIDPressure": "the kubelet evicts pods of this node: end the job that starts so many processes",
 }
-"""Cures of the kubelet's own pressures, which a new node does not cure."""
+"""Fixes for the kubelet's pressure conditions, which a new node does not fix."""
 SILENT = "its reporter is silent: see the pods of DaemonSets on that node (`daemons`), and its agents' logs"
 REPLACE = (
     "write checkpoints, then kubectl cordon NODE and delete the node, which ends what runs there: the pool replaces it"

@@ -1,4 +1,4 @@
-"""Checks of what ended: pods of Ray that failed or were evicted, and containers that were killed or restarted."""
+"""Checks for Ray pods that failed or were evicted, and for containers that were killed or restarted."""
 
 from __future__ import annotations
 

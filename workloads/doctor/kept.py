@@ -1,4 +1,4 @@
-"""How much of a cluster a state keeps: every user of the cluster writes jobs, actors and events into it."""
+"""Limits of a recorded state: every user of the cluster adds jobs, actors and events to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OBJECTS, SECTION_BYTES = 5_000, 8 * 2**20
 LISTED, RAY_BYTES = 10_000, 2 * 2**20
 """Limits of a part of Ray's state: a lower one, because anyone who submits a job writes there."""
 ENDED, ENDED_JOBS = ("SUCCEEDED", "FAILED", "STOPPED"), 1_000
-"""Jobs of these states, of which only the newest are kept. Ray remembers all."""
+"""Jobs in these states, of which only the newest are kept. Ray remembers all of them."""
 
 
 class Kept:

@@ -1,4 +1,4 @@
-"""Checks of Kubernetes' nodes and of what makes their GPUs and NICs available: device plugins, installer, networks."""
+"""Checks of Kubernetes nodes and of the parts that offer their GPUs and NICs: device plugins, installer, networks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NETWORKS = "networking.gke.io.networks/"
 GPU_LABELS = (ACCELERATOR_LABEL, f"{GPU}.present")
 """Labels of the GPU nodes of both clouds (`infra.gke.pod`, `infra.eks.node_groups`)."""
 YOUNG_S = 600
-"""Seconds that a new node has for its driver, plugins and installer."""
+"""Seconds for a new node to start its driver, plugins and installer."""
 YOUNG_POD_S = 120
-"""Seconds that a pod has which replaces another one on a node, as in an update of its DaemonSet."""
+"""Seconds for a pod that replaces another one on a node, as in an update of its DaemonSet."""
 STUCK = ("BackOff", "ErrImage", "Error", "OOMKilled")
 """Parts of the kubelet's reasons for which no time is given: each follows a failure."""
 BEFORE = ("PodInitializing", "ContainerCreating")

@@ -1,4 +1,4 @@
-"""Parts of Kubernetes' objects, which may be absent, and what a state leaves out of an object."""
+"""Parts of Kubernetes objects, which may be absent, and the reduced form in which a state keeps an object."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _KEPT = ("name", "namespace", "uid", "labels", "ownerReferences", "creationTimes
 
 
 def trimmed(body: Json) -> Json:
-    """Return an object without the list of a node's images, which is long and no evidence."""
+    """Return an object without the list of a node's images, which is long and not evidence."""
     if isinstance(body.get("status"), dict) and "images" in body["status"]:
         return body | {"status": {key: value for key, value in body["status"].items() if key != "images"}}
     return body
 
 
 def of_daemon(pod: Json) -> Json:
-    """Return what the checks read of a DaemonSet's pod: there are about 20 on every node, with long specifications."""
+    """Return the parts of a DaemonSet's pod that the checks read: every node has about 20 pods with long specs."""
     its, spec = metadata(pod), pod.get("spec") or {}
     kept = {name: its[name] for name in _KEPT if name in its}
     lean = {

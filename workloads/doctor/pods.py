@@ -17,7 +17,7 @@ from workloads.doctor.state import State
 
 Json = dict[str, Any]
 PENDING_S = 120
-"""Seconds within which a pod may be pending, a container be created, or an object get its first status."""
+"""Seconds within which a pod must leave Pending, a container be created, or an object get its first status."""
 WAITING_S = 900
 """Seconds after which a wait for the cloud's machines is reported, as a warning."""
 START_S = 600

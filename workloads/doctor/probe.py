@@ -131,7 +131,7 @@ def package(name: str) -> str | None:
 
 
 def nccl() -> str | None:
-    """Return NCCL's version, of the package that torch installs or of the library on the node."""
+    """Return the version of NCCL: that of the package that torch installs, or of the library on the node."""
     for major in (13, 12):
         if found := package(f"nvidia-nccl-cu{major}"):
             return found
@@ -154,7 +154,7 @@ def loads(library: str) -> bool:
 
 
 def plugin(path: str) -> str | None:
-    """Return the first plugin of NCCL's in a library path, as `NAME 3f9a1c0b22d4`, else that of the loader's cache."""
+    """Return the first NCCL plugin in a library path, as `NAME 3f9a1c0b22d4`, else that of the loader's cache."""
     for file in (file for folder in filter(None, path.split(":")) for file in sorted(Path(folder).glob(PLUGIN))):
         with suppress(OSError):
             return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"

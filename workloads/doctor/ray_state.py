@@ -25,7 +25,7 @@ STALE_S = 3 * 86400
 """Seconds without a job after which a whole cluster is reported."""
 FULL = 90  # percent of the head's memory, from which a job's driver may be killed
 DISK_FULL = 95
-"""Percent of a disk from which Ray refuses to write objects (RAY_local_fs_capacity_threshold, 0.95; Ray 2.60)."""
+"""Disk usage in percent from which Ray refuses to write objects (RAY_local_fs_capacity_threshold, 0.95; Ray 2.60)."""
 
 
 def jobs_of(state: State) -> list[Json]:

@@ -1,6 +1,6 @@
-"""Removal of secrets from what is recorded of a cluster: Kubernetes objects, Ray's state, logs, settings.
+"""Removal of secrets from the recorded state of a cluster: Kubernetes objects, Ray's state, logs, settings.
 
-Text goes through the rules that the cluster has too (`workloads.secrecy`), and through detectors of detect-secrets.
+Text goes through the rules that the cluster also has (`workloads.secrecy`), and through detectors of detect-secrets.
 Objects have structure that text lacks: a variable's name and its value are two fields, and a flag and its value two
 elements of a command.
 """
@@ -109,13 +109,13 @@ class Redactor:
         return found
 
     def add(self, value: str) -> None:
-        """Know a secret."""
+        """Add a secret to the known ones."""
         if value.strip() != REDACTED:
             self.known.add(value)
             self._short.clear()
 
     def learn(self, value: Any) -> None:
-        """Know at most MOST_LEARNED secrets of JSON values: of variables, secret fields and URLs, and what they hold.
+        """Learn up to MOST_LEARNED secrets of JSON values: of variables, secret fields and URLs, and what they hold.
 
         Text may be JSON itself, and base64 of it, as in a Secret.
         """

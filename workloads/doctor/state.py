@@ -1,4 +1,4 @@
-"""Recorded state of a stack: its outputs, Kubernetes' objects, Ray's state and a probe of every Ray node.
+"""Recorded state of a stack: its outputs, Kubernetes objects, Ray's state and a probe of every Ray node.
 
 Plain data without secrets, so that a state can be kept, sent and checked again. What could not be read is in the state
 with the reason: `unknown` after a failure, `absent` where the stack has no such part.
@@ -51,7 +51,7 @@ POLL_S = 0.5
 LONGEST_REASON = 500  # characters
 _OWN_ID = re.compile(rf"{WORKLOAD}-[0-9]{{8}}-[0-9]{{6}}-[0-9a-f]{{6}}")
 UNREADABLE = (WorkloadError, OSError, yaml.YAMLError, *MALFORMED)
-"""What reading an unexpected answer or object raises."""
+"""Errors raised by reading an unexpected answer or object."""
 OLD_PROBES = 20
 """Records of probes that one command deletes."""
 PARALLEL = 6  # kubectl processes at a time
@@ -111,7 +111,7 @@ class State(ResultPart):
         probes: What each Ray node has.
         unknown: Part to the reason why it could not be read: `pods`, `ray`, `ray jobs`, `probes`, `probe of 10.0.0.7`.
         absent: Part to the reason why this stack has no such part.
-        cut: Part to what was left out of it, because it is larger than a state keeps.
+        cut: Part to a note about the entries left out, because it is larger than a state keeps.
     """
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)

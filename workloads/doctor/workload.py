@@ -28,7 +28,7 @@ def workload_of(state: State) -> Json | None:
 
 
 def queued(state: State) -> Json | None:
-    """Return Kueue's Workload of the stack's workload."""
+    """Return the Kueue Workload of the stack's workload."""
     cluster = state.outputs.ray.cluster
     return next((each for each in state.objects("workloads") if owner_of(each) == cluster), None)
 

@@ -1,4 +1,4 @@
-"""Collect the evidence of a run: each rank sets up NCCL's log and reads its node; the driver assembles the answers.
+"""Collect the evidence of a run: each rank sets up NCCL's log and reads its node; the driver combines the answers.
 
 NCCL writes its log to a temporary folder of the rank, which is removed after the run. User settings of NCCL_DEBUG,
 NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE take precedence; the user's log file is read and not removed. A line for each
@@ -109,8 +109,8 @@ class Collector:
     def log_choices(self, on: bool) -> bool:
         """Begin or end the log of NCCL's choices of algorithms, and return whether NCCL logs as requested.
 
-        The communicator's rank 0 writes a line for each collective, which the timed runs must not do. A setting of the
-        user's stays.
+        The communicator's rank 0 writes a line for each collective, which the timed runs must not do. A user's
+        setting stays.
         """
         if self.folder is None or self.environment[SUBSYSTEMS] not in (LOGGED, CHOICES):
             return False
@@ -262,7 +262,7 @@ def _lines(file: TextIO, known: Masker) -> Iterator[str]:
 
 
 def gather(references: Sequence[Any], emit: Callable[..., None] | None = None) -> Evidence:
-    """Collect the evidence of all ranks, of which there is one at least; emit the logs that they sent.
+    """Collect the evidence of all ranks, at least one; emit the logs that they sent.
 
     `references` are those of the ranks' answers (`Collected`). Never raises: an error here would hide the measurement
     or its failure.

@@ -89,7 +89,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 def rank_of(event: Mapping[str, Any]) -> int | None:
-    """Return the rank whose log an event carries; None if that is no rank: anything may write to a job's log."""
+    """Return the rank whose log an event carries; None if it is not a rank: anything may write to a job's log."""
     rank = event.get("rank")
     return rank if type(rank) is int and 0 <= rank < RANKS else None
 

@@ -1,11 +1,11 @@
-"""Guard of a node's processes: starts them, passes their output on as lines, and leaves none of them behind.
+"""Guard of a node's processes: starts them, passes on their output as lines, and leaves none of them behind.
 
     python guard.py
 
 One process between the agent (`launch.agent`) and the ranks of its node. stdin has the plan as JSON after its length
 (8 bytes), and later a line with the seconds of grace, which stops the processes. stdout has events, one JSON list per
 line: ["line", RANK, TIME, TEXT] and ["exit", RANK, TIME, CODE]. RANK is null for what torchrun itself prints and
-returns. When stdin ends, because the agent has ended in whatever way, the guard kills everything. Orphans of the ranks
+returns. When stdin ends, because the agent has ended in any way, the guard kills everything. Orphans of the ranks
 become its children, so that it finds them.
 
 Standard library only, and no import of this package: it starts in milliseconds, whatever the user's folder has.
@@ -273,7 +273,7 @@ def _write(text: str) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this new process when the guard is killed."""
+    """Make the kernel kill this new process when the guard is killed."""
     PRCTL(DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Run a command whose output may have secrets, and remove them before it reaches the job's log."""
+"""Run a command whose output may contain secrets, and remove them before the output reaches the job's log."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ downward API gives a pod its own labels only.
 
 @dataclass(frozen=True)
 class GangRequest:
-    """`count` bundles of `amount` GPUs or CPUs (`kind`) all at once, each on a node of its own if `spread`."""
+    """`count` bundles of `amount` GPUs or CPUs (`kind`) all at once, each on a separate node if `spread`."""
 
     count: int
     kind: str

@@ -108,7 +108,7 @@ def torchrun_options(share: NodeShare) -> list[str]:
 
 
 def torchrun_source() -> str:
-    """Return the source of torchrun, to see its options: an import of torch takes seconds."""
+    """Return the source of torchrun, to find its options: an import of torch takes seconds."""
     found = find_spec("torch")
     file = Path(found.origin).parent / "distributed" / "run.py" if found and found.origin else None
     return file.read_text(encoding="utf-8") if file and file.is_file() else ""

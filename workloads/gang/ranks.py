@@ -1,4 +1,4 @@
-"""Gang of a run: an agent on each reserved node, their ranks' output, and the end of all after the first failure."""
+"""Gang of a run: an agent on each reserved node, their ranks' output, and their common end after the first failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health of GPUs over a run, by NVML: clocks and what limits them, temperature, power, memory errors, Xid errors.
+"""Health of GPUs over a run, from NVML: clocks and their limits, temperature, power, memory errors, Xid errors.
 
 Ray ships NVIDIA's bindings (13.580 in Ray 2.60); few images have the package nvidia-ml-py. They are imported on use,
 because Ray's copy is private. Nothing here raises: what cannot be read is in `missing`, with the reason.
@@ -57,7 +57,7 @@ class GpuReading(ResultPart):
     """State of a GPU at one time; None if it cannot be read.
 
     Attributes:
-        reasons: What limits the clocks, by NVML's names (`GpuIdle`).
+        reasons: Reasons that limit the clocks, by NVML's names (`GpuIdle`).
         margin_c: °C to the nearest threshold at which the GPU slows down.
         ecc_corrected: Memory errors since the driver was loaded; `ecc_uncorrected` likewise.
         remapped: Rows of memory remapped after corrected and after uncorrected errors, whether a remapping waits for a

@@ -1,4 +1,4 @@
-"""The line `image:` of a stack file: read it, and change it without touching anything else of the file."""
+"""The line `image:` of a stack file: read it, and change it without touching the rest of the file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def with_image(text: str, image: str, file: Path) -> str:
 
 
 def checked(text: str, file: Path, folder: Path) -> Settings:
-    """Return the settings of a stack file with this text. WorkloadError with every problem of it.
+    """Return the settings of a stack file with this text. WorkloadError with all of its problems.
 
     Args:
         folder: Empty folder for the text; the name of the file counts, because it contains the stack's.

@@ -240,7 +240,7 @@ def choose(name: ToolName | None, build: Build, *, dry_run: bool) -> Tool:
 
 
 def login(repository: str, tool: str) -> str:
-    """Return the command by which docker, buildah or podman logs in to a repository's registry."""
+    """Return the command with which docker, buildah or podman logs in to a repository's registry."""
     host = repository.partition("/")[0]
     if GOOGLE.fullmatch(repository):
         return f"gcloud auth configure-docker {host}"

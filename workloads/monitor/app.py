@@ -48,7 +48,7 @@ class Top(App[WorkloadError | None]):
     """The screen. It ends with an error if the source fails before its first snapshot.
 
     Args:
-        source: Read in a thread of its own, as it may wait for the network.
+        source: Read in a separate thread, because it may wait for the network.
     """
 
     TITLE = "rdma-ray top"
@@ -142,7 +142,7 @@ class Top(App[WorkloadError | None]):
             self._ended.wait(self.source.interval_s)
 
     def take(self, found: Snapshot | None, problem: WorkloadError | None = None) -> None:
-        """Show what the source has answered."""
+        """Show the answer of the source."""
         if problem is not None and self.snapshot is None and not isinstance(problem, UnreachableError):
             self.exit(problem)
             return

@@ -20,7 +20,7 @@ from workloads.terminal.console import present, say, table_of
 LONGEST_CELL = 60  # characters
 PIPE_WIDTH = 160  # columns of a table that goes to a file or a pipe
 LEAST_S, MOST_S = 1, 60
-Once = Annotated[bool, option(help="Print one snapshot, and end.")]
+Once = Annotated[bool, option(help="Print one snapshot, and exit.")]
 Interval = Annotated[float, option("-i", help=f"Seconds between snapshots, {LEAST_S} to {MOST_S}; + and - change it.")]
 
 
@@ -30,7 +30,7 @@ def top(*, once: Once = False, interval: Interval = 2, options: Flat[ResultOptio
     Press ? for the keys.
 
     Example: rdma-ray top --once --json
-    Exit codes: 0 ended by q, or one snapshot printed; 1 error.
+    Exit codes: 0 ended with q, or one snapshot printed; 1 error.
     """
     if not LEAST_S <= interval <= MOST_S:
         raise WorkloadError(f"--interval {interval:g}: should be {LEAST_S} to {MOST_S} seconds")

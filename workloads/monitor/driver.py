@@ -113,7 +113,7 @@ class Probes:
 
 
 class Paced:
-    """Reads something as often as it may within its share of the time; else the last value."""
+    """Reads a value as often as its share of the time allows; otherwise returns the last one."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock

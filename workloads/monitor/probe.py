@@ -1,6 +1,6 @@
-"""Probe of one node: its processors and memory, its GPUs by NVML, its RDMA NICs by the kernel's counters.
+"""Probe of one node: its processors and memory, its GPUs from NVML, its RDMA NICs from the kernel's counters.
 
-Ray's own agents serve utilization and memory of GPUs; NICs, throttling, Xid errors and clocks they do not (Ray 2.60).
+Ray's agents serve utilization and memory of GPUs, but not NICs, throttling, Xid errors and clocks (Ray 2.60).
 Nothing here raises: what cannot be read is None or in `missing`.
 """
 

@@ -1,6 +1,6 @@
 """The document of `rdma-ray top`: what the monitor's driver writes on the head and the client reads.
 
-Its values come from the cluster as they are. A value that cannot be read is None, and never zero.
+Its values come unchanged from the cluster. A value that cannot be read is None, and never zero.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class GpuState(ResultPart):
     """State of a GPU by NVML: percent, bytes, watts, °C, MHz.
 
     Attributes:
-        limited_by: What limits the clocks now, by NVML's names.
+        limited_by: Reasons that limit the clocks now, by NVML's names.
         xids: Xid errors since the probe started.
         ecc_uncorrected: Uncorrected memory errors since the driver was loaded.
     """
@@ -113,7 +113,7 @@ class GpuState(ResultPart):
 
     @property
     def alerts(self) -> list[str]:
-        """Faults as text: `thermal`, `Xid 79`, `ECC 2`. Xid errors of applications are no faults of the GPU."""
+        """Faults as text: `thermal`, `Xid 79`, `ECC 2`. Xid errors of applications are not GPU faults."""
         words = {"SwThermalSlowdown": "thermal", "HwThermalSlowdown": "thermal", "HwPowerBrakeSlowdown": "power brake"}
         found = [words[reason] for reason in self.throttled]
         found += [f"Xid {xid}" for xid in self.xids if xid not in APPLICATION_XIDS]
@@ -255,9 +255,9 @@ def encode(snapshot: Snapshot) -> str:
 
 
 def decode(text: object) -> Snapshot:
-    """Return the snapshot in a JSON string of `encode`. WorkloadError if it is none.
+    """Return the snapshot in a JSON string of `encode`. WorkloadError if it has none.
 
-    Long lists and texts are cut, which a note says.
+    Long lists and texts are cut, with a note.
     """
     try:
         unpack = zlib.decompressobj()

@@ -26,7 +26,7 @@ _STATE_STYLES = {
 
 
 class TableCell(NamedTuple):
-    """Text of a cell, what it sorts by (None: last), and its style."""
+    """Text of a cell, its sort key (None: last), and its style."""
 
     text: str
     order: Any = None

@@ -106,7 +106,7 @@ def measure_all(options: BenchOptions, gang: BenchGang) -> Iterator[Row]:
 
 
 def log_choices(gang: BenchGang, rows: Sequence[RowKey]) -> None:
-    """Have NCCL log its choice of algorithm for each operation, type and size, in runs of their own before the sweep.
+    """Make NCCL log its choice of algorithm for each operation, type and size, in separate runs before the sweep.
 
     The choices depend on nothing else of a row. Operations of plain sends and receives have none.
     """

@@ -1,4 +1,4 @@
-"""Measured operations: who sends to whom, and how many pieces. `workloads.nccl.operations` runs them."""
+"""Measured operations: which rank sends to which, and how many pieces. `workloads.nccl.operations` runs them."""
 
 from __future__ import annotations
 

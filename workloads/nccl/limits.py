@@ -47,7 +47,7 @@ def pair_figures(
 
 
 def violations(result: BenchResult, limits: Limits | None = None) -> list[EvidenceFinding]:
-    """Return what is impossible or unverifiable in the point-to-point rows. Code 5 is a failure, 0 a remark.
+    """Return findings about impossible or unverifiable point-to-point rows. Code 5 is a failure, 0 a remark.
 
     `limits` are those of the requested machine type, by default those in the run's options.
     """

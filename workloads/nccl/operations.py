@@ -73,7 +73,7 @@ class Operation:
             self.kept.copy_(self.sent)
 
     def arm(self) -> None:
-        """Make each received position wrong, whatever it holds. What is received in place of its input is no exception:
+        """Make each received position wrong, whatever it holds, even where the result replaces the input:
         `restore` writes the input."""
         if not (self.kind.in_place and self.destinations):
             for buffer, want in self.checks():

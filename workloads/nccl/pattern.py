@@ -2,7 +2,7 @@
 
 Reductions: x_r[i] = (7i + 13r) mod m with m at most floor(2^p / n) + 1. Every partial sum is a whole number of at most
 2^p, which the type holds exactly, so the sum is the same in any order and for any algorithm (as in nccl-tests).
-Data that only moves: a hash of (source, destination, position), which detects shifted or misrouted data, plus the salt.
+Data that is moved: a hash of (source, destination, position), which detects shifted or misrouted data, plus the salt.
 `salt` differs between consecutive verifications, which detects stale data.
 The comparison is bit by bit: a flipped sign of a zero is an error as well.
 """

@@ -19,7 +19,7 @@ from workloads.results.documents import JobResult, ResultPart, percentile
 
 SCHEMA = "rdma-ray/nccl/3"
 SHORT_RUN = 2**20
-"""Bytes from which on an operation takes longer than its launch from Python."""
+"""Bytes from which an operation takes longer than its launch from Python."""
 SHORT_RUNS: dict[Mode, str] = {
     "throughput": "throughput mode times the launch from Python where it takes longer than the operation",
     "latency": "latency mode times the operation alone, launched before the GPU reaches it",
@@ -214,7 +214,7 @@ class BenchResult(NcclResult):
 
     @property
     def short_runs(self) -> str | None:
-        """What the rows below 1 MiB on GPUs time; None without such rows."""
+        """Description of what the rows below 1 MiB on GPUs measure; None without such rows."""
         modes = {row.mode for row in self.rows if row.size < SHORT_RUN}
         if self.backend != "nccl" or not modes:
             return None

@@ -39,7 +39,7 @@ Command = Annotated[str, option(help="Command with its own options: run …, ben
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestOptions:
-    """The stack that the job runs on, and what the command does not say."""
+    """The stack that the job runs on, and the options that the command does not have."""
 
     stack: Stack = None
     stack_file: Annotated[Path | None, option(metavar="FILE", help="A Pulumi.<stack>.yaml, instead of --stack.")] = None
@@ -58,8 +58,8 @@ class ManifestOptions:
 def rayjob(*command: Command, options: Flat[ManifestOptions] = ManifestOptions()) -> None:
     """Print a RayJob that runs a command of rdma-ray, for `kubectl apply -f -`.
 
-    It is the RayJob that the stack would create in ray.mode job, with the objects
-    of its own; it uses the stack's namespace, accounts, token and queue. The
+    It is the RayJob that the stack would create in ray.mode job, with its own
+    objects; it uses the stack's namespace, accounts, token and queue. The
     command is checked, and nothing is sent anywhere.
 
     Example: rdma-ray render rayjob --stack gke-dws run --nodes 2 -- torchrun /app/train.py
@@ -72,7 +72,7 @@ def rayjob(*command: Command, options: Flat[ManifestOptions] = ManifestOptions()
 def indexed_job(*command: Command, options: Flat[ManifestOptions] = ManifestOptions()) -> None:
     """Print an Indexed Job that runs a command of rdma-ray, for `kubectl apply -f -`.
 
-    As `render rayjob`, without the need of an operator: the Job of ray.mode
+    Like `render rayjob`, but without an operator: the Job of ray.mode
     indexed-job.
 
     Example: rdma-ray render indexed-job --stack eks train digits --json /bucket/result.json

@@ -1,4 +1,4 @@
-"""Results of jobs as documents: types of which a driver creates a result, and a client reads it from JSON."""
+"""Results of jobs as documents: a driver creates a result of these types, and a client reads it from JSON."""
 
 from __future__ import annotations
 

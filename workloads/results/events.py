@@ -1,4 +1,4 @@
-"""Events in a job's log, by which a driver on the cluster reports to its client; the last one is the job's result.
+"""Events in a job's log, with which a driver on the cluster reports to its client; the last one is the job's result.
 
 An event is one line, `@rdma-ray {"kind": …}`. The mark may be anywhere in it, because Ray may add a prefix such as
 `(RayTrainWorker pid=…)`. Imports neither ray nor torch.
@@ -34,7 +34,7 @@ def emit(kind: str, **fields: Any) -> None:
 
 @contextmanager
 def handled(handler: Callable[[Event], None]) -> Iterator[None]:
-    """Pass this process's events to `handler` instead of its log: it is no job's driver, and has no client."""
+    """Pass this process's events to `handler` instead of its log: it is not the driver of a job and has no client."""
     _handlers.append(handler)
     try:
         yield

@@ -24,7 +24,7 @@ LARGEST = 2**26  # bytes of a JSON file; a sweep on 1,024 ranks has 20 MB
 def loads(text: str | bytes) -> Any:
     """Return the value in JSON text.
 
-    ValueError also for what some reader would trip over: more than 200 levels, a key given twice, NaN, infinity, a huge
+    ValueError also for values that some readers reject: more than 200 levels, a key given twice, NaN, infinity, a huge
     integer, half of a surrogate pair.
     """
     from_json(text)

@@ -1,4 +1,4 @@
-"""`rdma-ray run`: the user's own command on the cluster."""
+"""`rdma-ray run`: the user's command on the cluster."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CodeOptions:
         option(metavar="ID", help="ID of the job. A second run with it starts nothing, and follows the first."),
     ] = None
     detach: Annotated[bool, option(help="Print the job's ID, and do not follow it.")] = False
-    dry_run: Annotated[bool, option(help="Show what would run, and start nothing.")] = False
+    dry_run: Annotated[bool, option(help="Show what would run, without starting it.")] = False
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class RunPlan:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of what two clients with the same --request-id have to agree on: all but the secrets' values."""
+        """Digest that two clients with the same --request-id must share: of everything but the secrets' values."""
         options = self.options.model_dump_json(exclude_defaults=True, exclude={"client_key"})
         code = hashlib.sha256(self.archive or self.uri.encode()).hexdigest()
         return hashlib.sha256(json.dumps([options, self.packages, code]).encode()).hexdigest()[:32]

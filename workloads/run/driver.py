@@ -38,7 +38,7 @@ def main(text: str) -> int:
 
 
 def run_command(command: tuple[str, ...], environment: dict[str, str], secrets: dict[str, str]) -> int:
-    """Run a command as this process's own, and return its exit code.
+    """Run a command in place of this process, and return its exit code.
 
     Without secrets, it replaces this process, and the function returns only if it cannot run. Else this process removes
     them from its output.

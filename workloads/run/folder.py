@@ -1,7 +1,7 @@
-"""Files of a folder that nobody may have read, such as a clone of a repository: which of them may leave this machine.
+"""Files of a folder whose content may be unknown, such as a clone of a repository: which may leave this machine.
 
-Nothing from outside of the folder may, unless its user allows that, and nothing that looks like credentials. The folder
-may change while it is read. A hard link cannot be told from its file; a clone has none to files outside of it.
+Files outside the folder may not, unless the user allows it, and neither may files that look like credentials. The
+folder may change while it is read. A hard link cannot be told from its file; a clone has none to files outside of it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Walk:
     """Finds the files of a folder, up to a few more than MOST_FILES.
 
     Args:
-        follow_links: Whether links out of the folder are followed, too.
+        follow_links: Whether links out of the folder are also followed.
     """
 
     def __init__(self, found: WorkingFolder, follow_links: bool) -> None:

@@ -1,7 +1,8 @@
 """Patterns of `.gitignore` and `.rayignore`, matched as git does (gitignore(5), wildmatch.c, 2.39), in linear time.
 
-By RE2: Python's `re`, and with it pathspec's default, takes exponential time for a pattern of a dozen stars. pathspec's
-RE2 backend decides for whole paths at once, not for the entries of a walk: with `*` and `!src/` it excludes src.
+Uses RE2: Python's `re`, and with it pathspec's default, takes exponential time for a pattern of a dozen stars.
+pathspec's RE2 backend decides for whole paths at once, not for the entries of a walk: with `*` and `!src/` it excludes
+src.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ IGNORE_FILES = (".gitignore", ".rayignore")
 LARGEST_RULES = 2**16
 """Bytes of an ignore file. The longest of github/gitignore has 9 KB (read 2026-11)."""
 QUICK_S, LONGEST_MATCHING_S = 5e-5, 2.0
-"""Processor time of a name that counts as none, and of all others together. 300 patterns take some 4 µs per name."""
+"""Processor time per name that is free, and the limit for the rest. 300 patterns take some 4 µs per name."""
 _OPTIONS = re2.Options()
 _OPTIONS.encoding = re2.Options.Encoding.LATIN1  # bytes, as in git
 _OPTIONS.dot_nl, _OPTIONS.never_capture, _OPTIONS.log_errors = True, True, False
@@ -83,7 +84,7 @@ class Ignored:
 def above(root: str) -> list[Rules]:
     """Return the ignore files above a folder, from the top of its git repository on; none outside of a repository.
 
-    As in git, a link is none.
+    As in git, a link does not count.
     """
     found: list[Rules] = []
     folder, below = root, ""

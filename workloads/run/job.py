@@ -12,7 +12,7 @@ from workloads.terminal.console import Terminal
 
 
 def run(job: Mapping[str, str], lines: LineOptions, output: TextIO) -> JobKind:
-    """Return the kind of the user's own code; without ranks, it has no result."""
+    """Return the kind of the user's code; without ranks, it has no result."""
     gang = job.get("workload") == "run" and job.get("mode") in ("torchrun", "ranks")
     view = RunView(Terminal(stderr=True), lines, gang=gang, output=output)
     driver = "workloads.run.driver"

@@ -2,7 +2,7 @@
 
 Ray installs them on each node into a virtual environment on top of the image's packages (ray:
 _private/runtime_env/pip.py, virtualenv_utils.py, 2.60, read 2026-11). pip keeps an installed package unless a
-requirement excludes its version. So the image's own versions are requirements as well: pip then refuses a package that
+requirement excludes its version. So the image's versions are requirements as well: pip then refuses a package that
 needs another torch, and downloads none.
 """
 
@@ -33,7 +33,7 @@ import importlib.metadata, re
 found = {{re.sub("[-_.]+", "-", one.name).lower(): one.version for one in importlib.metadata.distributions()}}
 print(*(f"{{name}}=={{found[name]}}" for name in sorted(found) if re.fullmatch({PROVIDED!r}, name)), sep="\\n")
 """
-"""Program that prints the image's own versions as requirements."""
+"""Program that prints the image's versions as requirements."""
 
 
 def read(packages: Sequence[str], file: Path | None) -> list[str]:
@@ -43,7 +43,7 @@ def read(packages: Sequence[str], file: Path | None) -> list[str]:
 
 
 def environment(api: JobsApi, packages: Sequence[str]) -> dict[str, Any]:
-    """Return the field `pip` of a runtime environment: the packages, and the image's own versions.
+    """Return the field `pip` of a runtime environment: the packages, and the image's versions.
 
     A job on the head prints these: all nodes have one image. WorkloadError if it does not.
     """

@@ -82,7 +82,7 @@ def show(result: RunResult, console: Console) -> None:
 
 
 def ends(codes: list[int | None]) -> list[str]:
-    """Return each exit code with its ranks, the rarest first: the cause is seldom what most ranks have."""
+    """Return each exit code with its ranks, the rarest first: most ranks seldom have the code of the cause."""
     ranks: dict[int | None, list[int]] = {}
     for rank, code in enumerate(codes):
         ranks.setdefault(code, []).append(rank)

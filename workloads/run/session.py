@@ -1,4 +1,4 @@
-"""A run as a gang: reserve its nodes, run its ranks, start again after a failure, and report how it ended."""
+"""A run as a gang: reserve its nodes, run its ranks, restart after a failure, and report how it ended."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
 
 
 def show(failure: RankFailure) -> None:
-    """Emit a failure, after the output of all ranks. What torchrun says of itself has no rank."""
+    """Emit a failure, after the output of all ranks. Output of torchrun itself has no rank."""
     if failure.rank is None:
         emit("note", text=f"torchrun on {failure.host} failed with exit code {failure.code}:\n{failure.text}")
     else:

@@ -1,4 +1,4 @@
-"""Files and folders opened without following a link, so that what was checked is what is read.
+"""Files and folders opened without following a link, so that the checked file is also the one that is read.
 
 Every part of a path may be replaced by a link between a check and an open. So a path is opened part by part, each
 relative to the one before (openat(2) with O_NOFOLLOW), and its state is that of the open file (fstat).
@@ -20,7 +20,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class NotSameError(OSError):
-    """A name that leads to no regular file, or to another one than was seen."""
+    """A name that does not lead to a regular file, or leads to a different one than before."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.ESTALE, reason)
@@ -46,7 +46,7 @@ def open_folder(path: str) -> Iterator[int]:
 
 @contextmanager
 def open_regular(name: str, folder: int) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a regular file of an open folder, and yield it with its state. NotSameError if it is none, or replaced."""
+    """Open a regular file of an open folder, and yield it with its state. NotSameError if it is another or no file."""
     seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(seen.st_mode):  # opening a device may do something
         raise NotSameError(SPECIAL)

@@ -1,4 +1,4 @@
-"""Upload of the user's working directory: which files it has, its limits, and the archive.
+"""Upload of the user's working directory: its files, its limits, and the archive.
 
 Ray packs a folder itself (ray._private.runtime_env.packaging, 2.60), but it opens named pipes, follows links out of the
 folder and to a parent folder some 40 levels deep, fails at a file that it cannot read, and uploads private keys.
@@ -43,13 +43,13 @@ def uri(text: str, *, everywhere: bool) -> str:
 
 
 def read(path: Path, *, follow_links: bool = False) -> WorkingFolder:
-    """Return the files of a working directory. WorkloadError if it is none, or too large.
+    """Return the files of a working directory. WorkloadError if it is not a folder, or too large.
 
     `.gitignore` and `.rayignore` of the folder and its subfolders apply, and the .gitignore files above it in the same
     git repository. Links within the folder are followed.
 
     Args:
-        follow_links: Whether links out of the folder are followed, too, but for SYSTEM and credentials.
+        follow_links: Whether links out of the folder are also followed, except to SYSTEM and credentials.
     """
     root = Path(os.path.realpath(path))
     if not root.is_dir():

@@ -42,7 +42,7 @@ class Model:
         self.module.load_state_dict(found["model"])
 
     def digit(self, image: object) -> int:
-        """Return the digit on an image of 8 by 8 values from 0 to 16. ValueError if it is no such image."""
+        """Return the digit on an image of 8 by 8 values from 0 to 16. ValueError for any other image."""
         try:
             values = torch.tensor(image, dtype=torch.float32)
         except (TypeError, ValueError, RuntimeError) as error:

@@ -43,7 +43,7 @@ class Allocation:
 
 
 def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = os.environ) -> Allocation | None:
-    """Return the allocation of this process; None if it is in none.
+    """Return the allocation of this process; None if it is not in one.
 
     Raises:
         WorkloadError: It has ended, or cannot do what the options ask for. No other job is submitted then.

@@ -108,7 +108,7 @@ def attach(job_id: Annotated[str, option(help="ID of the job: see `squeue --me`.
 
 
 def check(command: tuple[str, ...], options: SlurmOptions) -> None:
-    """Raise WorkloadError for what no script can have."""
+    """Raise WorkloadError for values that a script cannot contain."""
     if command and not command[0]:
         raise WorkloadError("COMMAND is empty: write a program after `--`, or omit the `--`")
     for word in command:
@@ -175,7 +175,7 @@ class GrowingLog:
     """Lines of a job's growing log, which need not exist yet.
 
     Args:
-        uid: Owner of the job. Nothing else is read at this path: no link, no FIFO, no file of another user.
+        uid: Owner of the job. Links, FIFOs and files of other users at this path are not read.
     """
 
     def __init__(self, path: Path, uid: int) -> None:

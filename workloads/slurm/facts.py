@@ -1,4 +1,4 @@
-"""What Slurm gave to this job on this node, and what the node has: CPUs, GPUs, memory, address, ports, NICs."""
+"""Resources of this job on this node, and those of the node: CPUs, GPUs, memory, address, ports, NICs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASK = {f"SLURM_{name}" for name in ("PROCID", "LOCALID", "NTASKS", "NPROCS", "N
 """Variables of srun's task, of which there is one per node. A library that finds them takes a rank for a task, such as
 Lightning by SLURM_NTASKS (lightning: fabric/plugins/environments/slurm.py, read 2026-11)."""
 MEMLOCK = "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, and LimitMEMLOCK=infinity for slurmd"
-"""What lifts the limit of locked memory on the nodes."""
+"""Settings that lift the limit of locked memory on the nodes."""
 MIB = 2**20
 STORE = 0.3  # share of the memory that is Ray's object store; its default (ray_constants.py, 2.60)
 SMALLEST_STORE = 100 * MIB
@@ -85,7 +85,7 @@ def drivers(nics: Path = NICS) -> set[str]:
 
 
 def warnings(slurm: Mapping[str, str], nics: Path = NICS, temporary: Path = TEMPORARY) -> list[str]:
-    """Return what is wrong with this node's GPUs, RDMA and /tmp, and the fix."""
+    """Return the problems with this node's GPUs, RDMA and /tmp, each with its fix."""
     found = []
     if (gpus := gpus_of(slurm)) and not slurm.get("CUDA_VISIBLE_DEVICES"):
         # Slurm only counts them (gres.conf(5), File).

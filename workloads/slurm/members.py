@@ -1,4 +1,4 @@
-"""Who is there: each node keeps a connection to the first node's process, whose end shows at once on both sides.
+"""Membership: each node keeps a connection to the first node's process. Both sides notice at once when it ends.
 
 The port is open to the network, and after the job another user may listen on it. So both sides prove that they know the
 job's token, and neither sends it. Lines of ASCII:
@@ -56,7 +56,7 @@ class Greeting:
 class Members(AbstractContextManager["Members"]):
     """The first node's side. `seen` has the names of the nodes that have connected.
 
-    One thread, which no connection ends: whoever opens hundreds, sends nothing, or sends anything delays no node.
+    One thread serves all connections: clients that open hundreds, send nothing, or send garbage delay no node.
 
     Args:
         nodes: Names of the nodes; others are refused.
@@ -218,7 +218,7 @@ def proof(token: str, role: str, name: str, *nonces: str) -> bytes:
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Have the kernel find out whether the other host still exists."""
+    """Make the kernel check whether the other host still exists."""
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _ALIVE:

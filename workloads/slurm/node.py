@@ -6,8 +6,8 @@
 line), and what the first node adds: `head.json`, and `outputs.json` once all nodes have joined. The first node
 (SLURM_PROCID 0) is Ray's head, a worker as well, and runs COMMAND.
 
-Not by `ray symmetric-run` (docs/slurm.md): it accepts no other Ray on its nodes, ends every Ray of the user,
-counts dead nodes, and exits with 0 when Ray does not start (ray: scripts/symmetric_run.py, 2.60, read 2026-11).
+It does not use `ray symmetric-run` (docs/slurm.md), which accepts no other Ray on its nodes, ends every Ray of the
+user, counts dead nodes, and exits with 0 when Ray does not start (ray: scripts/symmetric_run.py, 2.60, read 2026-11).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SlurmNode:
         """The command, on the first node."""
 
     def run(self, command: Sequence[str]) -> int:
-        """Be the head or a worker until the end of the cluster."""
+        """Act as the head or a worker until the end of the cluster."""
         for warning in facts.warnings(os.environ):
             say(f"{self.name}: {warning}")
         try:

@@ -1,4 +1,4 @@
-"""Slurm's own commands: submit a job, and what Slurm reports of it, in words."""
+"""Slurm commands: submit a job, and describe what Slurm reports about it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REASONS = {
     "QOSMaxJobsPerUserLimit": "the limit of --qos on running jobs is reached",
     "AssocGrpGRES": "the limit of --account on GPUs is reached",
 }
-"""What a waiting job waits for (squeue(1), "job reason codes")."""
+"""Reasons why a job waits (squeue(1), "job reason codes")."""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE")
 _FAULTS = {
     "TIMEOUT": "reached its time limit (--time)",
@@ -59,7 +59,7 @@ class SlurmJob:
 
     @property
     def words(self) -> str:
-        """The state in words; what a waiting job waits for."""
+        """The state as text, with the reason why a waiting job waits."""
         match self.state:
             case "PENDING":
                 return f"waits: {REASONS.get(self.reason, self.reason)}"
@@ -89,7 +89,7 @@ class SlurmJob:
 
 
 def check_id(text: str) -> str:
-    """Return a job's ID. WorkloadError if it is none."""
+    """Return a job's ID. WorkloadError if the text is not one."""
     if not _ID.fullmatch(text):
         raise WorkloadError(f"{text!r} is not the ID of a Slurm job: write its number, as `squeue --me` shows it")
     return text

@@ -61,7 +61,7 @@ def convnext(*, options: Flat[ConvNeXtOptions] = ConvNeXtOptions(), json_file: J
 
 @app.command
 def gpt(*, options: Flat[GPTOptions] = GPTOptions(), json_file: JsonFile = None) -> int:
-    """Train a small language model on the bytes of a text, by DDP or FSDP2."""
+    """Train a small language model on the bytes of a text, with DDP or FSDP2."""
     return run(options, json_file, lambda stack: resolve_gpt(stack, options))
 
 

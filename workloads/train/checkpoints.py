@@ -1,4 +1,4 @@
-"""Folder of a run on storage that every node shares, and what makes a checkpoint in it count.
+"""Folder of a run on storage that every node shares, and the conditions for a valid checkpoint in it.
 
 A checkpoint is a folder `step-…`. `workloads.train.shards` writes its files; the card, written last, has the size and
 the SHA-256 of each. A folder without a card does not count, and a file that differs from the card is not used.

@@ -63,7 +63,7 @@ def convnext(
 
 @train.command
 def gpt(*, options: Flat[GPTOptions] = GPTOptions(), out: Out = None, job: Flat[JobOptions] = JobOptions()) -> int:
-    """Train a small language model on the bytes of a text, by DDP or FSDP2.
+    """Train a small language model on the bytes of a text, with DDP or FSDP2.
 
     Without GPUs, the smallest size runs on gloo in seconds. The last tenth of the
     text is held out: its loss is the validation loss.
@@ -95,7 +95,7 @@ def train_report(
 ) -> None:
     """Show a result again and write its picture.
 
-    With Kubernetes' objects it includes the time before the run.
+    With Kubernetes objects, it includes the time before the run.
 
     Example: rdma-ray train report result.json --out report
     Exit codes: 0 shown, whatever the result; 1 unreadable, or it cannot be written.

@@ -175,7 +175,7 @@ def _counts() -> dict[str, int]:
 
 
 def mix(settings: ConvNeXtSettings) -> Any:
-    """Return torchvision's MixUp or CutMix of a batch, one of both at random if both are on, or None.
+    """Return torchvision's MixUp or CutMix of a batch, one of the two at random if both are on, or None.
 
     They draw from torch's CPU generator, which the trainer seeds by (seed, step, rank).
     """

@@ -1,4 +1,4 @@
-"""Injected faults, to test what a run survives: `--inject-fault kill:RANK:STEP` and others.
+"""Injected faults, to test which of them a run survives: `--inject-fault kill:RANK:STEP` and others.
 
 kill:RANK:STEP  the rank's process is killed before it trains step STEP
 nan:STEP        the loss of step STEP is NaN

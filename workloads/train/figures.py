@@ -173,7 +173,8 @@ def stragglers(ranks: Sequence[RankTimes], warm_up: int) -> list[Straggler] | No
     """Return the ranks that the others wait for, the slowest first; None if they are not known, or with too few steps.
 
     Compares each rank's own time, a step without the wait for the reduction, with the same step's lower median over all
-    ranks. So whatever slows more than half of the ranks names none, nor does noise, which is no rank's in most steps.
+    ranks. So a cause that slows more than half of the ranks names none of them, and neither does noise, which rarely
+    repeats.
     """
     if len(ranks) < 2 or len(ranks[0].waiting_s) - warm_up < FEWEST_STEPS:
         return None

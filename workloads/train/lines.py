@@ -142,7 +142,7 @@ def _graphs(compiled: object) -> str:
 
 
 def title(result: TrainResult) -> list[str]:
-    """Return model, size and preset, as far as the run has them."""
+    """Return the model, its size and the preset, where the run has them."""
     match result.spec:
         case ConvNeXtOptions(size=size, preset=preset):
             return [result.model, size, preset]
@@ -152,7 +152,7 @@ def title(result: TrainResult) -> list[str]:
 
 
 def heading(result: TrainResult) -> str:
-    """Return what trained, how far, and on what."""
+    """Return the model, the progress and the hardware of the training."""
     model, *rest = title(result)
     batch = f"{(result.batch or 0) * result.units_per_sample:,} {result.unit}"
     parts = [

@@ -89,7 +89,7 @@ IMAGES = {"base": (224, 1000), "small": (64, 10), "tiny": (64, 10)}
 
 
 class ConvNeXtSettings(DataOptions):
-    """What a worker computes in a step. The defaults are the preset `baseline`."""
+    """Computation of a worker in a step. The defaults are the preset `baseline`."""
 
     size: Hidden[Literal["base", "small", "tiny"]] = Field("base", description="Size of the model.")
     batch: Annotated[int, option(show_default=False)] = Field(
@@ -234,7 +234,7 @@ _GPT = {name: by_gpus(*pair) for name, pair in GPT.items()}
 
 
 class GPTSettings(BaseModel, frozen=True, extra="forbid"):
-    """What a worker computes in a step. The defaults are those without GPUs."""
+    """Computation of a worker in a step. The defaults are those without GPUs."""
 
     size: Annotated[Literal["tiny", "small", "medium", "large", "xl"], option(show_default=False)] = Field(
         GPT["size"][0], description=f"0.1, 85, 303, 680 or 1,208 million parameters. {_GPT['size']}"

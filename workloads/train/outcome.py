@@ -1,4 +1,4 @@
-"""Begin and end of a run, whatever launches its ranks: its folder, its exit code, its result. Imports no torch."""
+"""Start and end of a run, regardless of its launcher: its folder, its exit code, its result. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attempt of a training run on one rank: its steps, its looks, its record.
+"""One attempt of a training run on one rank: its steps, its checks of the loss, its record.
 
 A resumed run ends bit for bit like an uninterrupted one on the same number of ranks: data and generators are functions
 of the step. Two passes without an update precede the first step of every start: they compile the model, and let DDP

@@ -2,8 +2,8 @@
 
 Data parallel ranks hold the same tensors, and DCP lets each write an equal share of them into its own file; of a
 DTensor (FSDP2) each rank writes its shard. Either way a checkpoint has whole tensors by name, and is read by any number
-of ranks. What is no tensor is in `state.pt`, a state whose tensors have no data. A checkpoint is data and must not be
-able to run code: DCP reads everything but tensors with pickle (DefaultLoadPlanner.load_bytes,
+of ranks. Everything but tensors is in `state.pt`, a state whose tensors have no data. A checkpoint is data and must not
+be able to run code: DCP reads everything but tensors with pickle (DefaultLoadPlanner.load_bytes,
 FileSystemReader.read_metadata; pytorch: torch/distributed/checkpoint, 2.15.0), so it gets tensors only, and `Metadata`
 reads its metadata. DCP's own writers need fsspec for object stores; images have pyarrow, which Ray Train requires.
 """
@@ -193,7 +193,7 @@ def _cause(error: CheckpointException) -> Exception:
 
 @dataclass(frozen=True)
 class Found:
-    """Checkpoint that a run continues from; `state` is None at its start. `skipped`: newer ones, and why."""
+    """Checkpoint that a run continues from; `state` is None at its start. `skipped`: newer ones, with the reasons."""
 
     state: dict[str, Any] | None = None
     skipped: dict[str, str] = field(default_factory=dict)

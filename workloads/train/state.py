@@ -123,7 +123,7 @@ class TrainState:
         self.progress = Progress(**saved["progress"])
 
     def load_optimizer(self, saved: dict[str, Any]) -> None:
-        """Load optimizer and schedule, once they exist. A checkpoint's tensors are whole, whoever wrote it."""
+        """Load optimizer and schedule, once they exist. A checkpoint's tensors are whole, on any number of ranks."""
         state = saved["optimizer"]["state"]
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         sharded = {

@@ -32,19 +32,19 @@ class Task(Protocol):
     data: TrainingData
     unit: Literal["images", "tokens"] = "images"
     units: int = 1
-    """What rates count, and how many a sample (a row of a batch) has of it."""
+    """Unit of the rates, and the number of units in a sample (a row of a batch)."""
     flops_per_sample: float | None = None
     """Floating-point operations of one sample, forward and backward, from the architecture. None: no MFU."""
     memory_format: torch.memory_format = torch.contiguous_format
     """Of the samples that `loss` receives."""
     identity: Mapping[str, Any] = MappingProxyType({})
-    """What must be the same on all ranks and over the whole run, besides seed and batch: the text's digest."""
+    """Values that must be equal on all ranks and over the whole run, besides seed and batch: the text's digest."""
 
     def model(self, device: torch.device) -> nn.Module:
         """Return a new model on the device, in its memory format, not wrapped. The trainer seeds the generators."""
 
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Return what a step calls: the model compiled, and in DistributedDataParallel if there are other ranks.
+        """Return the callable of a step: the model compiled, and in DistributedDataParallel if there are other ranks.
 
         FSDP2 shards the model in place: its state then holds DTensors, each rank's part of one whole tensor. DDP must
         not rebuild its buckets if a resumed run has to end bit for bit like an uninterrupted one.

@@ -1,4 +1,4 @@
-"""Phases of the time to the first step, from Kubernetes' objects and from the run's clock. Pure.
+"""Phases of the time to the first step, from Kubernetes objects and from the run's clock. Pure.
 
 The objects are those of `kubectl get events,nodes,pods -o json` (core/v1), and may include ProvisioningRequests
 (autoscaling.x-k8s.io). A phase begins when the previous one ends, so that all add up to the time to the first step. A

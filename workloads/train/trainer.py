@@ -1,4 +1,4 @@
-"""What every worker runs: the same loop for every task."""
+"""The loop that every worker runs, the same for every task."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def train(spec: TrainRunOptions, place: TrainerRank, driver: float) -> Record:
 
 
 def same_data(run: TrainRun, place: TrainerRank) -> None:
-    """Raise WorkloadError, on every rank, if ranks have other data."""
+    """Raise WorkloadError, on every rank, if the ranks have different data."""
     identities = place.gather({**run.identity})
     other = next((rank for rank, identity in enumerate(identities) if identity != identities[0]), None)
     if other is not None:

@@ -1,4 +1,4 @@
-"""What every pod of an Indexed Job runs: pods 0…n-1 of one Job form a Ray cluster, run the entry point, and end.
+"""The program of every pod of an Indexed Job: pods 0…n-1 of one Job form a Ray cluster, run the entry point, and end.
 
 These files are in a ConfigMap and need Python 3.11 and Ray, nothing else of this project. They are Python and not a
 shell script: every Ray image has it, it can be type-checked and unit-tested, and a shell has no clean form of proofs,

@@ -16,7 +16,7 @@ LOOK_S = 0.5
 
 
 def await_nodes(address: str, names: list[str]) -> int:
-    """Wait until Ray reports the nodes with these names as alive; return 1 if they are not in time."""
+    """Wait until Ray reports the nodes with these names as alive; return 1 if they are not alive in time."""
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)

@@ -1,4 +1,4 @@
-"""What head and workers share: their connection, processes by id, and the first reason to end."""
+"""Code that head and workers share: their connection, processes by id, and the first reason to end."""
 
 from __future__ import annotations
 

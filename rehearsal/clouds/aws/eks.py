@@ -36,7 +36,7 @@ def minor(version: object) -> int:
 
 
 def compute_cluster(call: Call) -> Json:
-    """Return endpoint, certificate and OIDC issuer, and create EKS's own resources for the cluster."""
+    """Return endpoint, certificate and OIDC issuer, and create the resources that EKS adds to the cluster."""
     region = region_of(call.inputs, call.config)
     subnets = strings(value_at(call.inputs, "vpcConfig.subnetIds"))
     vpc = vpc_of(call.state, subnets[0]) if subnets else ""
@@ -68,7 +68,7 @@ def compute_cluster(call: Call) -> Json:
 
 
 def goes_with_cluster(call: Call, type_: str, live: Json) -> bool:
-    """Return whether an object is deleted with the cluster: its objects and EKS's own, but not node groups."""
+    """Return whether an object is deleted with the cluster: its objects and EKS additions, but not node groups."""
     if type_ in (tokens.ADDON, tokens.ACCESS_ENTRY, tokens.ACCESS_POLICY, tokens.POD_IDENTITY):
         return live.get("clusterName") == call.id
     if type_ in (tokens.INGRESS, tokens.EGRESS):

@@ -11,7 +11,7 @@ from rehearsal.engine.kind import Call, Json, Refusal, ResourceKind
 from rehearsal.engine.values import digest, kept
 
 ACCOUNT = "123456789012"
-"""The account number of AWS's own examples."""
+"""The account number of the AWS examples."""
 CALLER = f"arn:aws:iam::{ACCOUNT}:user/rehearsal"
 TAGS = frozenset({"tags"})
 """A free-form map: tags that others add show as a difference."""

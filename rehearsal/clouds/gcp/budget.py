@@ -1,4 +1,4 @@
-"""Budgets of a billing account and the channels of their mails: generated ids and computed outputs."""
+"""Budgets of a billing account and the channels of their emails: generated ids and computed outputs."""
 
 from __future__ import annotations
 

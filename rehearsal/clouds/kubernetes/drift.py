@@ -1,4 +1,4 @@
-"""What the API server and controllers change in an object, where a refresh shows it.
+"""Changes that the API server and controllers make to an object and that a refresh shows.
 
 The provider uses server-side apply and owns the fields that the program sets. A refresh shows other values of these
 fields, and new items of its lists; fields that others add stay hidden. So this module has no status, no generated id

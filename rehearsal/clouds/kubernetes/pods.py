@@ -54,7 +54,7 @@ def running(type_: str, live: Json) -> Iterator[tuple[Mapping[str, str], Json]]:
 
 
 def references(type_: str) -> Iterator[Reference]:
-    """Yield what the pods of an object refer to."""
+    """Yield the objects that the pods of an object refer to."""
     for template in _TEMPLATES.get(api(type_).kind, ()):
         for path, target in _NAMED.items():
             yield to(f"{template}.spec.{path}", target, _beside)

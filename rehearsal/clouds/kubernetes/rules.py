@@ -1,4 +1,4 @@
-"""What no schema states: semantic rules of the API server, KubeRay and Kueue, and references between objects.
+"""Rules that no schema states: semantic rules of the API server, KubeRay and Kueue, and references between objects.
 
 Rules that do not depend on a setting of a stack are left to the real API server and operators (depth `cluster` and
 `tests/kubernetes`). KubeRay and Kueue accept some of these objects and never act on them, with an event or a condition;
@@ -177,7 +177,7 @@ def ray_name_fits(call: Call) -> str | None:
     status="KubeRay event InvalidRayClusterSpec",
 )
 def token_needs_ray_version(call: Call) -> str | None:
-    """Token authentication needs Ray 2.52, by `rayVersion`."""
+    """Token authentication needs Ray 2.52, as set in `rayVersion`."""
     for spec in _ray_clusters(call):
         found = re.match(r"v?(\d+)\.(\d+)", str(spec.get("rayVersion")))
         if value_at(spec, "authOptions.mode") == "token" and not (found and (int(found[1]), int(found[2])) >= (2, 52)):
@@ -236,7 +236,7 @@ RULES = rules_of(globals())
 
 
 def references(type_: str) -> Iterator[Reference]:
-    """Yield what an object of this type refers to.
+    """Yield the objects that an object of this type refers to.
 
     Kueue keeps what is in use by finalizers, and so does GKE (kubernetes-sigs/kueue: pkg/controller/core, 0.19.2;
     kubernetes/cloud-provider-gcp: pkg/controller/gkenetworkparamset, 04532690, read 2026-11).

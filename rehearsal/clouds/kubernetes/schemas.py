@@ -60,7 +60,7 @@ _KEPT = ("type", "enum", "default", "anyOf", "allOf", "oneOf", "not", *_LIMITS)
 
 
 def failures(type_: str, inputs: Json) -> Iterator[Failure]:
-    """Yield what the API server refuses in the fields of an object. Values that are unknown in a preview pass."""
+    """Yield the API server's refusals of an object's fields. Values that are unknown in a preview pass."""
     kind = api(type_)
     validator = _validator(kind)
     if validator is None:

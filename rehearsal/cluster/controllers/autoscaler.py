@@ -196,7 +196,7 @@ def plan(
 
 
 def runs(snapshot: Snapshot) -> bool:
-    """Return whether there is an autoscaler: GKE's own, or on EKS a release configured for this cluster."""
+    """Return whether there is an autoscaler: GKE's, or on EKS a release configured for this cluster."""
     if snapshot.cluster is None:
         return False
     if snapshot.cluster.cloud == "gke":

@@ -1,6 +1,6 @@
 """Cloud controllers: a thread that reconciles the simulated clouds with the API server, several times a second.
 
-They replace the clouds' own controllers, so their decisions prove nothing about the clouds. No reconciler blocks its
+They replace the clouds' controllers, so their decisions prove nothing about the clouds. No reconciler blocks its
 round, except while a new cluster gets its initial objects.
 """
 

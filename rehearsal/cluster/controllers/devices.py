@@ -52,7 +52,7 @@ def update_devices(snapshot: Snapshot) -> None:
 
 
 def difference(node: Json, devices: Mapping[str, int]) -> dict[str, str | None]:
-    """Return the status patch that gives a node exactly these devices of ours. Pure."""
+    """Return the status patch that gives a node exactly these devices. Pure."""
     there = {
         name: str(count)
         for name, count in ((node.get("status") or {}).get("capacity") or {}).items()
@@ -129,7 +129,7 @@ def resource_slice(node: Json, names: list[str]) -> Json:
 
 
 def device_class(name: str) -> Json:
-    """Return a DeviceClass of the driver's RDMA devices. The clouds' own selectors are not public."""
+    """Return a DeviceClass of the driver's RDMA devices. The clouds' selectors are not public."""
     return {
         "apiVersion": DEVICE_API,
         "kind": "DeviceClass",

@@ -54,7 +54,7 @@ def template(pool: Pool, name: str, devices: Mapping[str, int]) -> CandidateNode
 
 
 def pool_of(node: Json) -> str | None:
-    """Return the pool of a node; None for a node of others."""
+    """Return the pool of a node; None for any other node."""
     name = (node["metadata"].get("annotations") or {}).get(POOL)
     return None if name is None else str(name)
 

@@ -57,7 +57,7 @@ class References:
             self._samples[test.kind] += test.samples
 
     def fleet(self, kind: Kind) -> float | None:
-        """Return the fleet's own reference in GB/s (TFLOP/s); None for too few results."""
+        """Return the fleet's reference in GB/s (TFLOP/s); None for too few results."""
         ranked = sorted(self._values[kind], reverse=True)
         if not ranked or len(ranked) + self._broken[kind] < ENOUGH:
             return None
@@ -65,7 +65,7 @@ class References:
         return median(value for value in ranked if kind in SINGLE or value >= self.threshold * top)
 
     def reference(self, kind: Kind) -> float | None:
-        """Return the result of a healthy test: the fleet's own reference, or the floor without one.
+        """Return the result of a healthy test: the fleet's reference, or the floor without one.
 
         Never the floor if there is a reference: in a fleet near its floor, noise would choose the accused.
         """
@@ -107,7 +107,7 @@ class References:
                     test.failed = test.share < limit or test.unsteady
 
     def borderline(self, test: GroupProbe) -> bool:
-        """Return whether noise could have decided: near the limit and measured fewer than three times."""
+        """Return whether noise could have decided the verdict: near the limit and measured fewer than three times."""
         if test.share is None or test.limit is None or len(test.samples) >= 3:
             return False
         return abs(test.share - test.limit) < self.margin

@@ -224,7 +224,7 @@ class Accused:
 
 
 class HuntFinding(ResultPart):
-    """A problem that is not one unit's proven fault. `tests` are the numbers of the tests that show it.
+    """A problem that is not a proven fault of one unit. `tests` are the numbers of the tests that show it.
 
     undecided: one of `units`, and too few known-good partners to decide which. fabric: slow only while other tests run,
     or only on the path between two units. intermittent: failed once and not again. fleet: all of it below the floor.

@@ -1,7 +1,7 @@
-"""Judge what carried a hunt's tests, and the health of the GPUs, by the evidence of each unit. Pure.
+"""Judge the transport of a hunt's tests and the health of the GPUs, from the evidence of each unit. Pure.
 
 A fleet that is slow everywhere has no slow unit: only NCCL's log shows that it uses sockets. Judged where the stack's
-machine has a transport of its own and several nodes take part.
+machine has its own transport and several nodes take part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workloads.nccl.problems import node_problems, problems
 from workloads.nccl.result import EvidenceFinding
 
 WRONG_PATH = ("socket-transport", "other-plugin", "other-provider", "no-gdrdma", "nic-missing")
-"""Findings that show a unit's own fault."""
+"""Findings that show a fault of the unit itself."""
 UNKNOWN_PATH = ("no-log", "empty-log", "no-plugin", "no-channel")
 SYMPTOMS = ("slow", "unsteady", "hang", "error")
 """Faults that a wrong path explains: a node on sockets also breaks the tests with nodes that are not."""

@@ -1,4 +1,4 @@
-"""Comparison of two runs of the same benchmark, row by row: what became slower, what is missing.
+"""Comparison of two runs of the same benchmark, row by row: which rows became slower or are missing.
 
 From 1 MiB up the figure is busbw, the slowest rank's mean, which floors and training steps depend on. Below 1 MiB, and
 in latency mode at any size, it is the median of the single runs: a single late run of twenty moves the mean by more
@@ -88,7 +88,7 @@ def compare(a: BenchResult, b: BenchResult, threshold: float = 5.0, *, anyway: b
 
 
 def show(compared: Compared, console: Console) -> None:
-    """Print what moved, the worst first, or the slowest rows if nothing did."""
+    """Print the rows that changed, the worst first, or the slowest rows if none did."""
     by_change = sorted(compared.rows, key=lambda one: one.percent)
     moved = [one for one in by_change if one.moved != "no"]
     if rows := moved or by_change[:CLOSEST]:

@@ -67,7 +67,7 @@ def sweeps(result: BenchResult) -> dict[str, Groups]:
 
 
 def without_rails(rows: Iterable[Row]) -> list[Row]:
-    """Return all rows but those of single rails, which have their own plot."""
+    """Return all rows except those of single rails, which have a separate plot."""
     return [row for row in rows if variant_of(row).rail is None]
 
 
@@ -80,7 +80,7 @@ def variant_of(row: Row) -> Variant:
 
 
 def levels(lines: Groups, result: BenchResult) -> list[Level]:
-    """Return what a plot compares with.
+    """Return the reference levels of a plot.
 
     These are the most that the NICs can carry, and the floor in the verdict at the largest size that has one.
     """
