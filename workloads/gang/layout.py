@@ -1,4 +1,4 @@
-"""Layout of a run: the ranks of its tensor, context, expert, data and pipeline parallel groups. Imports no torch, no Ray.
+"""Layout of a run: the ranks of its tensor, context, expert, data and pipeline parallel groups. No torch, no Ray.
 
 The order of the ranks is Megatron-Core's default, tp-cp-ep-dp-pp (megatron/core/parallel_state.py, 0.16.1), so that an
 unmodified script with the same sizes forms these groups. Ranks are consecutive within a node (`launch.plan.Share`).
