@@ -1,4 +1,4 @@
-"""`make mutations STACK=gke`: take out and change every input of a stack, one at a time, and print what notices.
+"""`make mutations STACK=gke`: remove and change every input of a stack, one at a time; print the check that notices.
 
 A simulated cloud refuses the stack, or a relation between resources no longer holds, or only the golden list differs,
 which a reviewer reads. An input that is not in the list is free, for a reason in `FREE`.
@@ -45,7 +45,7 @@ FREE: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Mutation:
-    """Input that was taken out or changed, what notices it, and the message."""
+    """Input that was removed or changed, the check that notices it, and the message."""
 
     node: GraphNode
     path: Path
@@ -60,7 +60,7 @@ class Mutation:
 
 
 def mutate(stack: Stack, types: Collection[str] = ()) -> Iterator[Mutation]:
-    """Take out and change every input of one resource of each sort (rdma-0 also represents rdma-1…7).
+    """Remove and change every input of one resource of each sort (rdma-0 also represents rdma-1…7).
 
     Args:
         stack: the stack, with its (simulated) secrets in clear text.
@@ -156,7 +156,7 @@ def changed(value: Any, path: Path, new: Any) -> Any:
 
 
 def main() -> int:
-    """Print the table, and what only the golden list or nothing notices; return 1 if anything goes unnoticed."""
+    """Print the table, and mutations that only the golden list or nothing notices; return 1 if any goes unnoticed."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal.mutations", description=__doc__)
     parser.add_argument("stack", nargs="?", default="gke")
     options = parser.parse_args()

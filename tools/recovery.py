@@ -338,7 +338,7 @@ def settle(place: Place, pulumi: Callable[..., object], read: Callable[..., str]
     """Resolve every pending create of a stack; return their number.
 
     An interruption at any point is safe: the next call continues. Another engine may work on the stack: its lock makes
-    the import fail, and what it has written since the first export is not replaced. Between the second export and the
+    the import fail, and its changes since the first export are not replaced. Between the second export and the
     import's lock the engine allows no other lock (3.259: `pkg/backend/diy`, `Lock`, `ImportDeployment`).
 
     Args:

@@ -1,7 +1,7 @@
 """Bring a stack up, preview it, take it down: `make up`, `make preview`, `make down`.
 
-Ctrl-C during `up` of a local stack takes down what this run created; a cluster that was up before stays. What an
-interrupted run created on a cloud stays, and the next run continues from there.
+Ctrl-C during `up` of a local stack takes down the resources of this run; a cluster that was up before stays. The
+resources of an interrupted run on a cloud stay, and the next run continues from there.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ class Stack:
                     f"\nInterrupted. The cluster was up before and stays up. To destroy it: make down STACK={self.name}"
                 )
             else:
-                print("\nInterrupted. Taking down what this run created; this cannot be interrupted …", flush=True)
+                print(
+                    "\nInterrupted. Taking down the resources that this run created; this cannot be interrupted …",
+                    flush=True,
+                )
                 self._destroy()
             raise
         print_summary(self.name, self._json("stack", "output", "--json"), seconds, results)
@@ -149,7 +152,7 @@ class Stack:
             self.pulumi(*UP)
         except Interrupted:
             print(
-                f"\nInterrupted. What was created stays and may cost money. Continue: make up STACK={self.name}. "
+                f"\nInterrupted. The created resources stay and may cost money. Continue: make up STACK={self.name}. "
                 f"Destroy: make down STACK={self.name}"
             )
             raise

@@ -58,7 +58,7 @@ def _imports(place: Mapping[str, Path], nodes: Mapping[str, Iterable[ast.AST]]) 
 
 
 def problems(root: Path) -> Iterator[str]:
-    """Return one line per broken rule: file, what is wrong, and the fix."""
+    """Return one line per broken rule: file, problem and fix."""
     place, texts = read(root)
     trees = {module: ast.parse(text) for module, text in texts.items()}
     # At every level of nesting.
@@ -83,7 +83,7 @@ def problems(root: Path) -> Iterator[str]:
     graph = {module: set(targets) for module, targets in imports.items() if not module.startswith("tests.")}
     while circle := _circle(graph):
         steps = [f"{place[one]}:{imports[one][other]} imports {other}" for one, other in circle]
-        yield f"import circle: {'; '.join(steps)}: move what they share to a separate module"
+        yield f"import circle: {'; '.join(steps)}: move their shared code to a separate module"
         graph[circle[0][0]].discard(circle[0][1])
     lengths = {path: len(texts[module].splitlines()) for module, path in place.items()}
     yield from (f"{path}: {n} lines, more than {MAX_LINES}: split it" for path, n in lengths.items() if n > MAX_LINES)
@@ -106,7 +106,7 @@ def _floors(place: Mapping[str, Path], imports: Mapping[str, Mapping[str, int]])
         for target, line in imports[module].items():
             top, _, other = target.partition(".")
             if top == "workloads" and FLOOR.get(other.partition(".")[0], 0) > FLOOR[own]:
-                yield f"{place[module]}:{line}: {own} must not import {target}, a higher floor: move what it needs down"
+                yield f"{place[module]}:{line}: {own} must not import {target}, a higher floor: move that code down"
             if top == "infra" and module not in PRINTERS and not any(_within(target, each) for each in READ):
                 yield f"{place[module]}:{line}: workloads must not import {target}: only {', '.join(READ)}"
 
@@ -121,7 +121,7 @@ def _mutual(place: Mapping[str, Path], imports: Mapping[str, Mapping[str, int]])
     modules = {module for module, path in place.items() if path.stem != "__init__"}
     for (one, other), where in sorted(edges.items()):
         if one < other and not {one, other} <= modules and (back := edges.get((other, one))):
-            yield f"{where}: {one} imports {other}, which imports {one} ({back}): move what they share below both"
+            yield f"{where}: {one} imports {other}, which imports {one} ({back}): move their shared code below both"
 
 
 def _package(module: str) -> str:

@@ -1,7 +1,7 @@
 """`rdma-ray`: command line for a stack that is up.
 
 Commands load on first use to keep help fast. A command's help is its docstring: a summary of one line in the
-imperative, what a user has to know, one example, and the exit codes (tests/workloads/client/test_help.py).
+imperative, the details that a user needs, one example, and the exit codes (tests/workloads/client/test_help.py).
 """
 
 from __future__ import annotations

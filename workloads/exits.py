@@ -18,7 +18,7 @@ class Exit(IntEnum):
 
 
 class WorkloadError(Exception):
-    """Error with a message for the user: what is wrong, and the fix."""
+    """Error with a message for the user: the problem and the fix."""
 
     def __init__(self, message: str, code: Exit = Exit.ERROR) -> None:
         super().__init__(message)

@@ -142,7 +142,7 @@ def json_to_stdout(arguments: Sequence[str]) -> list[str]:
 
 
 def usage_error(error: CycloptsError) -> str:
-    """Return the message of a usage error: the option, its value, and what is allowed."""
+    """Return the message of a usage error: the option, its value, and the allowed values."""
     from pydantic import ValidationError
 
     if not isinstance(error.__cause__, ValidationError):

@@ -94,7 +94,7 @@ def receive(client: str, wait_s: float = WAIT_S) -> dict[str, str]:
             try:
                 return key.opened(sealed, client)
             except ValueError as error:
-                emit("note", text=f"secrets refused: what the cluster has for this job is {error}")
+                emit("note", text=f"secrets refused: the cluster's package for this job is {error}")
         time.sleep(POLL_S)
     raise WorkloadError(
         f"the secrets of this job did not arrive within {wait_s:.0f} s: the client ended after it submitted the job."

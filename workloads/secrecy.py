@@ -317,7 +317,7 @@ _PRIVATE_KEY = re.compile(
 
 
 def redacted(text: str, known: Masker | None = None) -> str:
-    """Return the text without what looks like a secret and without known secrets."""
+    """Return the text without known secrets and without parts that look like a secret."""
     text = known.text(text) if known is not None else text
     lower = text.replace("İ", "i").lower()  # whose lower case alone is longer
     spans = [match.span("secret") for rule in _RULES for match in rule.finditer(lower)]
@@ -351,7 +351,7 @@ def is_secret_option(word: object) -> bool:
 
 
 def command_without_secrets(words: Sequence[str]) -> list[str]:
-    """Return the words of a command without what looks like a secret."""
+    """Return the words of a command without those that look like a secret."""
     return [REDACTED if is_secret_option(before) else redacted(word) for before, word in pairwise(["", *words])]
 
 

@@ -74,7 +74,7 @@ def locked(folder: int, name: str) -> Iterator[None]:
 
 
 def remove(folder: Path, descriptor: int) -> None:
-    """Remove an open folder with its contents; what cannot be removed stays.
+    """Remove an open folder with its contents, except files that cannot be removed.
 
     The contents go through the descriptor, so that nothing else does if another user replaces the folder. Not by
     `shutil.rmtree` of the path: it opens a FIFO there, and waits (CPython 3.11).

@@ -97,10 +97,10 @@ def _float(text: str) -> float | None:
 
 
 class Limit:
-    """Copies JSON values up to a size in all, and counts what it leaves out.
+    """Copies JSON values up to a total size, and counts the values that it leaves out.
 
     Lists and objects inside a value keep their first NESTED entries, texts their first LONGEST_TEXT characters, and
-    and nothing is kept below DEEPEST levels, which bounds the time to walk or compare the copies.
+    nothing is kept below DEEPEST levels, which bounds the time to walk or compare the copies.
 
     Args:
         size: Bytes of all copies, as JSON with an indentation of 1.
@@ -128,7 +128,7 @@ class Limit:
         return found
 
     def value(self, value: Any, level: int = 1) -> Any:
-        """Return a copy of a value, without what is beyond the limits."""
+        """Return a copy of a value, without the parts beyond the limits."""
         if not isinstance(value, str | dict | list):
             self.left -= level + 30  # longer than any number
             return value

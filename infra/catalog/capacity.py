@@ -18,7 +18,7 @@ BLOCKS = "EKS docs capacity-blocks-mng; aws-ia blueprint ml-capacity-block, 98d0
 
 MAX_RUN_HOURS = 168
 """Maximum run time of a flex-start node, in hours: seven days (GKE docs concepts/dws, read 2026-08). Requests for
-machines wait as long, because no source states a limit for the wait."""
+machines wait for the same time, because no source states a limit."""
 
 CRITICAL_PODS_S = 15
 """Last seconds of a GKE node's shutdown, which are for its critical pods: GKE's default (SPOT_NOTICE)."""

@@ -12,7 +12,7 @@ from infra.settings.common import BUDGET_ALERTS, CloudBudget
 
 
 def monthly_budget(budget: CloudBudget, names: EksNames, opts: ResourceOptions, *, role: Role) -> None:
-    """Create the budget for what has the stack's tag.
+    """Create the budget for all resources with the stack's tag.
 
     AWS counts such costs from the day on which the tag is activated as a cost allocation tag (docs/bills.md).
 

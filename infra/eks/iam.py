@@ -84,7 +84,7 @@ class Role(pulumi.ComponentResource):
 class PodRole(pulumi.ComponentResource):
     """An IAM role of pods and its associations with their ServiceAccounts.
 
-    A pod gets its role when it is created, so what creates pods depends on `grants`.
+    A pod gets its role when it is created, so resources that create pods depend on `grants`.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ METRICS_NAMESPACE = "monitoring"
 
 
 def ray_args(settings: EksSettings, name: str, *, volume: pulumi.Input[str] = "") -> RayArgs:
-    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without what depends on resources.
+    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without resource-dependent parts.
 
     `volume` is the PersistentVolume of the shared folder; only the folder's claim names it.
     """

@@ -12,7 +12,7 @@ from infra.settings.gke import GkeBudget
 
 
 class MonthlyBudget(pulumi.ComponentResource):
-    """Budget for what has the stack's label in the project, and the channel to its reader.
+    """Budget for all resources with the stack's label in the project, and the notification channel.
 
     Google generates the ids of both, so an interrupted run may leave a second one of either, which costs nothing.
     """

@@ -41,7 +41,7 @@ the kubelet would evict it with every job (our conclusion from the tutorial's op
 
 
 def ray_args(settings: GkeSettings, name: str) -> RayArgs:
-    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without what depends on resources."""
+    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without resource-dependent parts."""
     storage, pod = settings.storage, gpu_pod(settings, settings.machine)
     return RayArgs(
         settings=settings,

@@ -45,7 +45,7 @@ _ENDS = (
 
 
 def pod_policy(pod: GpuPod) -> list[dict[str, Any]]:
-    """Return the policy that admits what `pod` needs beyond the level `baseline`, and its binding; [] for none."""
+    """Return the policy that admits the needs of `pod` beyond the level `baseline`, and its binding; [] for none."""
     folders = {at["path"]: at.get("type", "") for volume in pod.volumes if (at := volume.get("hostPath"))}
     capabilities = (pod.security_context.get("capabilities") or {}).get("add") or []
     if not folders and not capabilities:

@@ -1,6 +1,6 @@
 """The namespace of Ray's pods, and what those pods may use on their nodes.
 
-Where the stack's GPU pods fit Kubernetes' Pod Security level `baseline`, the namespace enforces it. Where they need
+Where the stack's GPU pods fit the Pod Security level `baseline`, the namespace enforces it. Where they need
 folders of the node or a capability, which the level forbids, a ValidatingAdmissionPolicy admits exactly these and
 answers like the level otherwise: the level exempts users, namespaces and runtime classes, but no pod (Kubernetes docs,
 concepts/security/pod-security-admission, read 2026-11).

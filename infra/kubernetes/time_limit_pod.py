@@ -96,7 +96,7 @@ def holds_node(pod: dict[str, Any], now: float) -> bool:
 
 
 def check(api: KubernetesApi, args: argparse.Namespace, now: float) -> str:
-    """Start, continue or end the count, and end the workload at the limit. Return what was done.
+    """Start, continue or end the count, and end the workload at the limit. Return a description of the action.
 
     Raises:
         LookupError: The object that ends the workload does not exist.

@@ -41,8 +41,8 @@ def workload(args: RayArgs) -> dict[str, Any]:
 def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
     """Return a RayJob or Indexed Job with its own objects, in the order in which to create them; none is secret.
 
-    What the job shares with its stack exists in the namespace: the pods' accounts, the token's Secret, claims, the
-    LocalQueue.
+    The objects that the job shares with its stack exist in the namespace: the pods' accounts, the token's Secret,
+    claims, the LocalQueue.
     """
     operated = args.settings.ray.mode != "indexed-job"
     objects = [ingress_policy(args)]

@@ -1,6 +1,6 @@
 """Processes by a mark: an environment variable that children inherit.
 
-It finds what a node started even after its parents have ended.
+It finds the processes of a node even after their parents have ended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
 
 
 def end_marked(prefix: str) -> None:
-    """End every process marked with `prefix`, including those that start meanwhile."""
+    """End every process marked with `prefix`, including those that start in the meantime."""
     deadline = time.monotonic() + 30
     while found := list(marked(prefix)):
         end(found, grace_s=2)

@@ -93,10 +93,12 @@ class CloudSettings(PodRules, ServiceRules, Section):
     access: CloudAccess = Field(description="Who reaches the cluster's control plane.")
     network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
     budget: CloudBudget = Field(description="Email about the stack's monthly cost.")
-    protect: Flag = Field(True, description="Deletion protection of what holds data or takes hours to create again.")
+    protect: Flag = Field(
+        True, description="Deletion protection of resources that hold data or take hours to create again."
+    )
     hardening: Flag = Field(
         False,
-        description="Whether to add what an audit asks for and costs money: flow logs of the network; gke: logs of the "
+        description="Whether to add what audits require at extra cost: flow logs of the network; gke: logs of the "
         "control plane and Binary Authorization; eks: a default security group without rules.",
     )
 
@@ -275,7 +277,7 @@ class CloudSettings(PodRules, ServiceRules, Section):
             fix = "set ray.mode to indexed-job, which runs torchrun on every node, or write rdma-ray run -- torchrun …"
             yield Finding("A job's entry point runs on the head only, which has no GPU for torchrun.", fix, HTTP_MODE)
         elif self.ray.mode == "indexed-job" and others and line.split()[0] != "torchrun":
-            fix = "begin it with torchrun, and move what comes before into the image or the program"
+            fix = "begin it with torchrun, and move the preceding commands into the image or the program"
             yield Finding(f"It begins without torchrun, so one pod runs it; {others} more idle at full cost.", fix)
 
 

@@ -58,7 +58,7 @@ def _text(path: Path) -> str:
     if not regular:
         raise _unusable(path, "This is not a regular file.", "choose a YAML file")
     if len(data) > LARGEST:
-        fix = "remove what is not configuration"
+        fix = "remove everything but configuration"
         raise _unusable(path, f"This file is larger than {LARGEST // 1024} KiB, more than the engine can pass on.", fix)
     try:
         return data.decode()
@@ -86,7 +86,7 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise _RefusedError(mark, "This file has an alias (*) of another value", "write the value out")
         if self.depth == DEEPEST or self.values == MOST_VALUES:
-            fix = "remove what is not configuration"
+            fix = "remove everything but configuration"
             raise _RefusedError(
                 mark, f"This file has more than {DEEPEST} levels or more than {MOST_VALUES} values", fix
             )

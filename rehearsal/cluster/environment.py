@@ -68,7 +68,7 @@ class Environment:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was real and what was simulated, for the report."""
+        """The real and the simulated parts, for the report."""
         version = self.api.request("GET", "/version")["gitVersion"].removeprefix("v")
         behind = "".join(f", the controller behind release {release}" for release in self.controllers.real)
         real = f"API server, scheduler and controller manager of Kubernetes {version}{behind}"

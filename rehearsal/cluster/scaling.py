@@ -36,7 +36,7 @@ _LIMITS = {"cpu": str(CPUS), "memory": "4Gi", "ephemeral-storage": "1Gi"}
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What replaces values of the program, besides the `_LIMITS` of a container.
+    """Replacements for values of the program, besides the `_LIMITS` of a container.
 
     Attributes:
         shared: Folder of this machine that replaces the folder of a cloud's storage driver.

@@ -71,7 +71,7 @@ class Engine:
         return self.run(*UP, *arguments, "--parallel", str(PARALLEL), stack=True)
 
     def first_preview(self) -> int:
-        """Run the preview with which every user begins, of a stack without resources; return what it would create.
+        """Run the preview with which every user begins, of a stack without resources; return the number of creates.
 
         It is the only command in which outputs of the cloud are unknown. `up` runs without a preview.
 

@@ -52,7 +52,7 @@ Rule = Callable[[Call], Refusal | None]
 
 @dataclass(frozen=True)
 class Failure:
-    """Invalid input that a provider reports in `Check`, before any request: its path, and what is wrong."""
+    """Invalid input that a provider reports in `Check`, before any request: its path and the problem."""
 
     path: str
     reason: str
@@ -199,7 +199,7 @@ class Cloud:
     """Simulated provider: its package name, its kinds by type token, its functions by token.
 
     Args:
-        other: serves types without a kind of their own (Kubernetes custom resources); None refuses them.
+        other: serves types without a separate kind (Kubernetes custom resources); None refuses them.
         reaches: why the provider cannot reach its API now (the cluster does not exist), or None.
         replace_on: keys of the provider's configuration whose change replaces it and all of its resources.
         completed: a type's inputs with what the provider's configuration adds to them (default tags).

@@ -75,7 +75,7 @@ def devices_have_one_provider(stack: Stack) -> Iterator[str]:
 
 
 def the_installer_writes_what_pods_mount(stack: Stack) -> Iterator[str]:
-    """What pods with GPUs mount from their host, or a folder in it, is what the installer writes."""
+    """Folders that pods with GPUs mount from their host, or folders in them, are those that the installer writes."""
     daemons = [pods for node in stack.of("DaemonSet") for pods in pods_of(node)]
     written = [str(value_at(volume, "hostPath.path")) for pods in daemons for volume in pods.volumes]
     for pods in gpu_pods(stack):

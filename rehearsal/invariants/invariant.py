@@ -67,6 +67,6 @@ def name_of(node: GraphNode) -> str:
 
 
 def differs(what: object, found: Any, wanted: Any) -> Iterator[str]:
-    """Yield a violation if what was found is not what another resource or the stack file says."""
+    """Yield a violation if a value differs from that of another resource or the stack file."""
     if found != wanted:
         yield f"{what}: {found}, not {wanted}"

@@ -47,8 +47,9 @@ def resources_wait_for_what_they_need(stack: Stack) -> Iterator[str]:
 
 
 def users_wait_for_the_rights_of_their_role(stack: Stack) -> Iterator[str]:
-    """What runs as an IAM role waits for the role's policies: nodes could not join, flow logs could not be written, and
-    without them the control plane could not delete its network interfaces. A pod gets its role when it is created."""
+    """Resources that run as an IAM role wait for the role's policies: nodes could not join, flow logs could not be
+    written, and without them the control plane could not delete its network interfaces. A pod gets its role when it is
+    created."""
     for role in stack.of("aws:iam/role:Role"):
         rights = [
             node for node in stack.of("RolePolicyAttachment", "RolePolicy") if at(node, "role") == at(role, "name")
@@ -65,7 +66,7 @@ def users_wait_for_the_rights_of_their_role(stack: Stack) -> Iterator[str]:
 
 
 def pods_and_nodes_wait_for_the_rights_of_accounts(stack: Stack) -> Iterator[str]:
-    """Ray's pods and their nodes wait for what grants rights to the pods' ServiceAccounts. The rights then outlive the
+    """Ray's pods and their nodes wait for the grants to the pods' ServiceAccounts. The rights then outlive the
     pods, which end with their nodes: a destroyed stack does not delete Ray's objects."""
     for workload in workloads(stack):
         namespace = at(workload, "metadata.namespace")

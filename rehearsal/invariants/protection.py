@@ -33,7 +33,7 @@ IDENTITIES = (
     ("PodIdentityAssociation", "roleArn", "pods.eks.amazonaws.com"),
     ("Addon", "podIdentityAssociations.0.roleArn", "pods.eks.amazonaws.com"),
 )
-"""What runs as an identity, where its input is, and who uses the identity."""
+"""Resources that run as an identity, the path of their input, and the users of the identity."""
 
 
 def everything_is_protected_together(stack: Stack) -> Iterator[str]:
@@ -68,7 +68,7 @@ def passwords_are_only_in_secrets(stack: Stack) -> Iterator[str]:
 
 
 def pods_only_read_folders_of_their_node(stack: Stack) -> Iterator[str]:
-    """Ray's containers mount folders of the node read-only: privileged pods there load what is in them."""
+    """Ray's containers mount folders of the node read-only: privileged pods there load files from them."""
     for pods in ray_pods(stack):
         folders = {volume["name"] for volume in pods.volumes if "hostPath" in volume}
         for mount in value_at(pods.containers[0], "volumeMounts") or ():

@@ -82,7 +82,7 @@ def nodes_are_what_was_asked_for(stack: Stack) -> Iterator[str]:
 
 
 def nothing_gives_up_before_the_capacity_does(stack: Stack) -> Iterator[str]:
-    """What waits for nodes waits as long as the slowest capacity may take: Ray, jobs, Kueue's requests for queued
+    """Waits for nodes last as long as the slowest capacity may take: Ray, jobs, Kueue's requests for queued
     nodes, and, for others, its eviction of pods that are not ready."""
     every: Mapping[str, EksCapacity | GkeCapacity] = {**EKS_CAPACITIES}
     every = every if stack.cloud.target == "eks" else GKE_CAPACITIES

@@ -21,7 +21,7 @@ class CriticalPath:
 
     @property
     def seconds(self) -> float:
-        """The sum of what is published."""
+        """The sum of the published durations."""
         return sum(filter(None, self.published))
 
 

@@ -49,7 +49,7 @@ def test_ctrl_c_while_cluster_starts(fresh_clone: Clone) -> None:
     interrupt(make)
     said, _ = make.communicate(timeout=300)
     assert make.returncode != 0
-    assert "Taking down what this run created" in said
+    assert "Taking down the resources that this run created" in said
     assert_nothing_left(fresh_clone)
 
 
@@ -59,7 +59,7 @@ def test_ctrl_c_during_benchmark(fresh_clone: Clone) -> None:
     interrupt(make)
     rest, _ = make.communicate(timeout=300)
     assert make.returncode != 0
-    assert "Taking down what this run created" in rest, said + rest
+    assert "Taking down the resources that this run created" in rest, said + rest
     assert_nothing_left(fresh_clone)
 
 

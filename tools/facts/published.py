@@ -1,6 +1,6 @@
 """Statements of packages about a resource type's inputs: facts by dotted path, in which lists are transparent.
 
-The facts are those of `facts.json`: outside of "api" is what the provider checks at preview.
+The facts are those of `facts.json`: those outside "api" are checks of the provider at preview.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sdk_inputs(token: str) -> dict[str, Json]:
 
 
 def published(source: str, packages: Path) -> dict[str, Json]:
-    """Return what a schema states: of a discovery document, CloudFormation or botocore.
+    """Return the facts in a schema of a discovery document, CloudFormation or botocore.
 
     They are "compute.v1:Network", "EKS::Cluster" or, for one of its properties, "EKS::Cluster.Name", and
     "eks:CreateCluster" or, for one of its structures, "ec2:CreateLaunchTemplate.LaunchTemplateData".

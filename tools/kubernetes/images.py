@@ -70,7 +70,7 @@ _NOT_COPIED = {"test", "site-packages", "dist-packages", "idlelib", "tkinter", "
 
 
 class ImageError(RuntimeError):
-    """The image cannot be created on this machine. The message has what is missing."""
+    """The image cannot be created on this machine. The message names the missing part."""
 
 
 @dataclass(frozen=True)

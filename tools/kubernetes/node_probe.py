@@ -1,6 +1,6 @@
 """Check whether this machine can run real pods.
 
-    python -m tools.kubernetes.node_probe   # exits with 0, or prints what is missing and exits with 70
+    python -m tools.kubernetes.node_probe   # exits with 0, or prints the missing parts and exits with 70
 
 A container may run as root without the permission to mount, to create networks or to write cgroups. The check
 creates a machine like a node's, in a second; a kubelet would fail after minutes.
@@ -31,7 +31,7 @@ _RULES = """table ip probe {
 _USES = {
     "a bridge": ["ip", "link", "add", "bridge", "type", "bridge"],
     "a pair of links": ["ip", "link", "add", "one", "type", "veth", "peer", "name", "other"],
-    "nftables with what kube-proxy uses": ["nft", "-f", "{folder}/rules"],
+    "nftables with the features that kube-proxy uses": ["nft", "-f", "{folder}/rules"],
     "forwarding in a network namespace": ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"],
 }
 

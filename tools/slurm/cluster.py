@@ -158,7 +158,7 @@ class Slurm:
 
 
 def in_tmp(uids: Collection[int], pattern: str = "*") -> list[Path]:
-    """Return what users have in /tmp, which the machines share with this one and its other programs."""
+    """Return the files of users in /tmp, which the machines share with this one and its other programs."""
     found = []
     for path in Path("/tmp").glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # of another program, which has removed it meanwhile

@@ -11,8 +11,8 @@ from workloads.exits import WorkloadError
 
 LARGEST = 2**29  # bytes of an answer; Ray answers with the whole log of a job
 END_LINES, END_BYTES, END_READ, END_S = 50_000, 2**24, 2**26, 10.0
-"""Last lines of a log for which `end_of_log` asks, what it keeps of them, and what it reads for that, in bytes and
-seconds. A line has no limit, and Ray sends a log's end by lines only."""
+"""Last lines of a log that `end_of_log` requests, the bytes that it keeps of them, and the bytes and seconds that it
+reads for that. A line has no limit, and Ray sends a log's end by lines only."""
 
 
 def whole(answer: http.client.HTTPResponse) -> bytes:

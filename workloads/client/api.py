@@ -44,7 +44,7 @@ class UnreachableError(WorkloadError):
 
 
 class UnknownError(WorkloadError):
-    """Ray does not know what the path names."""
+    """Ray does not know the object in the path."""
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,11 @@ class JobsApi:
     def logs(self, job: str | Job) -> str:
         """Return the whole log of a job so far; empty before the driver has started. Line ends are `\\n`.
 
-        What is not UTF-8 is replaced; an incomplete character at the end is left out. Ray's /api/jobs/ID/logs answers
-        500 to both (ray: dashboard/modules/job/job_log_storage_client.py, 2.60, read 2026-11). This path streams the
-        file. It knows no offset. /api/v0/logs/stream, which would send new lines only, never ends on the head, and each
-        one occupies one of the 100 concurrent requests of the State API (dashboard/modules/state/state_head.py, 2.60).
+        Bytes that are not UTF-8 are replaced; an incomplete character at the end is left out. Ray's /api/jobs/ID/logs
+        answers 500 to both (ray: dashboard/modules/job/job_log_storage_client.py, 2.60, read 2026-11). This path
+        streams the file. It knows no offset. /api/v0/logs/stream, which would send new lines only, never ends on the
+        head, and each one occupies one of the 100 concurrent requests of the State API
+        (dashboard/modules/state/state_head.py, 2.60).
         """
         return str(self._log(job, -1, whole))
 
@@ -333,8 +334,8 @@ class JobsApi:
         path = path.split("?")[0]
         if status in (401, 403):
             return WorkloadError(
-                f"the token does not fit this cluster: {address} answered {status}"
-                f" {'(no token)' if status == 401 else '(another token)'}. The stack's outputs are of another run"
+                f"the token does not match this cluster: {address} answered {status}"
+                f" {'(no token)' if status == 401 else '(another token)'}. The stack's outputs are from another run"
                 f" of {self.cluster!r}: `make up` updates them; with --outputs FILE, write that file again"
             )
         if status == 404:
@@ -350,7 +351,7 @@ class JobsApi:
 class Patience:
     """Time that a command still waits for Ray.
 
-    Only what attempts and pauses took counts, each at most its limit: a stopped or sleeping client loses nothing.
+    Only the time of attempts and pauses counts, each up to its limit: a stopped or sleeping client loses nothing.
     """
 
     def __init__(self, api: JobsApi) -> None:

@@ -186,7 +186,7 @@ def _grace(job: Job) -> float:
 def outputs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """Print the stack's outputs as JSON.
 
-    What does not apply is null; secrets are masked.
+    Keys that do not apply are null; secrets are masked.
 
     Example: rdma-ray outputs --stack gke
     Exit codes: 0 printed, 1 error.

@@ -58,7 +58,7 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         return [self._program, f"--kubeconfig={self._file}", f"--namespace={self.namespace}", *arguments]
 
     def run(self, *arguments: str) -> str:
-        """Return what a kubectl with these arguments prints; what is not UTF-8 is replaced.
+        """Return the output of a kubectl with these arguments; bytes that are not UTF-8 are replaced.
 
         WorkloadError with its last line if it fails, and if it prints more than LARGEST bytes.
         """
@@ -108,5 +108,5 @@ def failure(said: str) -> str:
 
 
 def usual_fix(said: str) -> str | None:
-    """Return the fix for what a failed kubectl printed, if it did not reach the cluster or was not allowed to."""
+    """Return the fix for the error of a failed kubectl, if it did not reach the cluster or lacked permission."""
     return next((fix for pattern, fix in _FIXES.items() if re.search(pattern, said, re.IGNORECASE)), None)

@@ -71,10 +71,10 @@ DEFAULT_LINES = LineOptions()
 
 
 class RunView(ProgressView):
-    """View of the user's own code.
+    """View of the user's code.
 
     Args:
-        gang: Whether ranks run, so that a line without a rank is the driver's. Else it is the command's own.
+        gang: Whether ranks run, so that a line without a rank is the driver's. Otherwise, it is the command's.
         output: Stream of the command's lines.
     """
 
@@ -82,7 +82,7 @@ class RunView(ProgressView):
         super().__init__(console)
         self.since = lines.starting(time.time())
         if self.since and not gang:
-            raise WorkloadError("--since: only ranks' lines have a time, and this job has no ranks: leave it out")
+            raise WorkloadError("--since: only lines of ranks have a time, but this job has no ranks: omit it")
         self.ranks: Collection[int] | None = None if lines.all_ranks else lines.rank or (SHOWN_RANK,)
         self.prefixed = lines.all_ranks or len(lines.rank) > 1
         self.gang, self.output = gang, output

@@ -1,4 +1,4 @@
-"""`rdma-ray plan`: what a stack file becomes. Only commands that read stack files load this."""
+"""`rdma-ray plan`: the plan of a stack file. Only commands that read stack files load this."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def attend(
     has_result: bool = True,
     history: int = 0,
 ) -> Ended:
-    """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, else only this function."""
+    """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, otherwise only this function."""
     results: list[dict[str, Any]] = []
     api.note = view.note
     try:

@@ -48,7 +48,7 @@ WAYS = (
     (r"NodeFailures", "one of its nodes failed, and its topology has no replacement"),
     (r"QueueStopped|OnHold", "an administrator has stopped the queue with spec.stopPolicy"),
 )
-"""What a reason or message means for the next step. Too many re-queues also follow a lack of machines: kueue#15255."""
+"""Next step for a reason or message. Too many re-queues also follow a lack of machines: kueue#15255."""
 
 
 @check(

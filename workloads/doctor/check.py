@@ -13,7 +13,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a check found.
+    """A problem that a check found.
 
     Args:
         where: Node, pod or other object.

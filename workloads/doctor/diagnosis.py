@@ -21,7 +21,7 @@ CHECKS = tuple(
     for each in vars(module).values()
     if isinstance(each, Check) and each.function.__module__ == module.__name__
 )
-"""All checks: causes come before what follows from them."""
+"""All checks, causes before their consequences."""
 SHOWN = 4  # places of a finding
 CAUSES, LONGEST = 100, 2_000
 """Findings of one check, and characters of a text in one: most of them come from the cluster."""

@@ -86,7 +86,7 @@ ENDS = (
 )
 """Why a pod ended, by precedence, each with where Kubernetes sets its reason or message; read 2026-11-26."""
 EVICTIONS = ("Evicted", "Preempted", "TaintManagerEviction", "NodeShutdown")
-"""Reasons of events about a pod that does not exist any more: KubeRay deletes failed workers."""
+"""Reasons of events about a pod that no longer exists: KubeRay deletes failed workers."""
 
 
 @check("ended-pods", "pods", "events", cure=f"kubectl -n ray logs POD --all-containers --previous; {_RESUME}")
@@ -165,7 +165,7 @@ def _more_memory(container: str) -> str | None:
     if re.search("gcsfuse", container):
         return (
             "raise the annotation gke-gcsfuse/memory-limit of the pods (0 is no limit: then the node had no memory"
-            " left); what read /bucket meanwhile got errors (GoogleCloudPlatform/gcs-fuse-csi-driver#314, #372)"
+            " left); meanwhile, reads of /bucket failed (GoogleCloudPlatform/gcs-fuse-csi-driver#314, #372)"
         )
     return None if container.startswith("ray-") else f"raise the memory limit of the container {container}"
 

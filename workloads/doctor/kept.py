@@ -19,7 +19,7 @@ ENDED, ENDED_JOBS = ("SUCCEEDED", "FAILED", "STOPPED"), 1_000
 
 
 class Kept:
-    """What a state keeps. `cut` has the part, or `in` and the part, and what was left out of it."""
+    """Content of a state. `cut` maps the part, or `in` and the part, to a note about the entries left out."""
 
     def __init__(self) -> None:
         self.cut: dict[str, str] = {}
@@ -51,7 +51,7 @@ class Kept:
         if len(kept) < len(values):
             self.cut[part] = f"{len(kept)} of {len(values)} were kept"
         if inner:
-            self.cut[f"in {part}"] = f"{inner} texts, lists or levels were too long"
+            self.cut[f"in {part}"] = f"{inner} strings, lists or levels were too long"
         return kept
 
 

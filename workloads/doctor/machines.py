@@ -25,9 +25,9 @@ YOUNG_S = 600
 YOUNG_POD_S = 120
 """Seconds for a pod that replaces another one on a node, as in an update of its DaemonSet."""
 STUCK = ("BackOff", "ErrImage", "Error", "OOMKilled")
-"""Parts of the kubelet's reasons for which no time is given: each follows a failure."""
+"""Parts of the kubelet's reasons that are reported at once: each of them follows a failure."""
 BEFORE = ("PodInitializing", "ContainerCreating")
-"""Reasons of the kubelet for a container that waits for others, whose reasons say more."""
+"""Kubelet reasons for a container that waits for others, whose reasons are more specific."""
 OFTEN, LATELY_S, KILLED_S = 3, 1800, 86400
 """Restarts, and seconds since the last one, from which a ready pod is reported; seconds since one for memory."""
 

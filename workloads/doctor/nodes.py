@@ -60,7 +60,11 @@ def probe(state: State) -> Iterator[Problem]:
             yield Problem(f"Ray node {part.removeprefix('probe of ')}", "it does not run a task", reason)
 
 
-@check("image", "probes", cure="use an image with what NCCL needs: `rdma-ray image build`, images/ray-efa, docs/gke.md")
+@check(
+    "image",
+    "probes",
+    cure="use an image with the libraries that NCCL needs: `rdma-ray image build`, images/ray-efa, docs/gke.md",
+)
 def image(state: State) -> Iterator[Problem]:
     """The image lacks torch, NCCL's network plugin, or a library that the plugin loads."""
     transport = state.outputs.fabric.row

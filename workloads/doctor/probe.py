@@ -54,7 +54,7 @@ class ProbedGpu(GpuReading):
 
 
 class NodeFacts(ResultPart):
-    """What one Ray node has. A field that could not be read is None, and `missing` says why.
+    """State of one Ray node. A field that could not be read is None, and `missing` says why.
 
     Attributes:
         started, ended: Times on the node's own clock; `sent` and `answered` are the head's, around them.

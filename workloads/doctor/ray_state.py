@@ -136,7 +136,7 @@ def head(state: State) -> Iterator[Problem]:
     "ray nodes",
     "ray jobs",
     "ray status",
-    cure="request what a node has (`rdma-ray status`), or stop the job: rdma-ray stop ID",
+    cure="request no more than a node has (`rdma-ray status`), or stop the job: rdma-ray stop ID",
 )
 def requests(state: State) -> Iterator[Problem]:
     """A placement group, task or actor waits for resources that no node has, or for others' work to end."""

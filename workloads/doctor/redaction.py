@@ -85,7 +85,7 @@ MOST_LEARNED = 100
 
 
 class Redactor:
-    """Removes secrets from text and from JSON values: what looks like one, and known values.
+    """Removes secrets from text and from JSON values: values that look like one, and known ones.
 
     Args:
         known: Secret values, which are removed wherever they are.
@@ -115,7 +115,7 @@ class Redactor:
             self._short.clear()
 
     def learn(self, value: Any) -> None:
-        """Learn up to MOST_LEARNED secrets of JSON values: of variables, secret fields and URLs, and what they hold.
+        """Learn up to MOST_LEARNED secrets of JSON values: of variables, secret fields and URLs, and their parts.
 
         Text may be JSON itself, and base64 of it, as in a Secret.
         """

@@ -1,7 +1,7 @@
 """Recorded state of a stack: its outputs, Kubernetes objects, Ray's state and a probe of every Ray node.
 
-Plain data without secrets, so that a state can be kept, sent and checked again. What could not be read is in the state
-with the reason: `unknown` after a failure, `absent` where the stack has no such part.
+Plain data without secrets, so that a state can be kept, sent and checked again. A part that could not be read is in the
+state with the reason: `unknown` after a failure, `absent` where the stack has no such part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from workloads.untrusted import MALFORMED
 Json = dict[str, Any]
 SYSTEM = "kube-system"
 OPERATORS = (SYSTEM, "kuberay-system", "kueue-system")
-"""Namespaces of what the stack installs besides Ray."""
+"""Namespaces of the parts that the stack installs besides Ray."""
 WORKLOAD = "doctor"
 """Metadata of the probe's job. Its record stays until the next probe."""
 PROBE_S = 180

@@ -52,7 +52,7 @@ def workload(state: State) -> Iterator[Problem]:
     if body is None:
         others = ", ".join(name_of(each) for each in state.objects(SECTIONS[ray.mode])) or "none"
         text = f"{SECTIONS[ray.mode]} in the namespace: {others}"
-        cure = "make up; with --outputs FILE, check that the file is of this cluster"
+        cure = "make up; with --outputs FILE, check that the file belongs to this cluster"
         yield Problem(
             f"{ray.mode} {ray.cluster}",
             "it does not exist: it was deleted, or the outputs are from another cluster",

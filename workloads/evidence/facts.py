@@ -131,8 +131,8 @@ class RankEvidence(ResultPart):
 class Evidence(ResultPart):
     """Evidence of all ranks.
 
-    `image` is the container image's digest if the cluster reports it, `topology` is by node. `missing` lists what could
-    not be collected, on which ranks, and why.
+    `image` is the container image's digest if the cluster reports it, `topology` is by node. `missing` lists evidence
+    that could not be collected, on which ranks, and why.
     """
 
     ranks: list[RankEvidence]

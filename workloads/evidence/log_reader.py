@@ -3,8 +3,8 @@
 Formats: the INFO and WARN calls of NVIDIA/nccl v2.18.3 to v2.30.7 (src/debug.cc, init.cc, enqueue.cc, graph/topo.cc,
 transport/), of aws/aws-ofi-nccl v1.1 to v1.19 (src/nccl_ofi_net.cpp), and of gIB in published logs; read Nov 2026.
 NCCL writes `host:pid:tid [device] NCCL INFO message`; Ray, MPI and log collectors add prefixes, and lines of several
-ranks may be mixed, joined or torn. A broken message is never read as a shorter one: it is `damaged`, unless
-the same line also exists whole. Patterns bound numbers, and messages are cut, so any text parses without error in linear
+ranks may be mixed, joined or torn. A torn message is never read as a shorter one: it is `damaged`, unless
+the same line is also whole. Patterns bound numbers, and messages are cut, so any text parses without error in linear
 time.
 """
 

@@ -1,4 +1,4 @@
-"""Text of a log, whatever carried it: encodings, JSON lines, CSV, CRI, colors; and the heads of messages. Pure.
+"""Text of a log, regardless of its carrier: encodings, JSON lines, CSV, CRI, colors; and the heads of messages. Pure.
 
 Carriers: docker's json-file and Fluent Bit (`log`), CloudWatch (`message`, `@message`), Cloud Logging (`textPayload`),
 journald (`MESSAGE`); the CRI's `TIME stdout F line`, where P marks a part of a line
@@ -66,7 +66,7 @@ def decoded(data: bytes) -> str:
 
 
 def lines(given: Iterable[str]) -> Iterator[str]:
-    """Yield the lines that a program wrote, each with its line end if it has one, without what carried them."""
+    """Yield the lines that a program wrote, each with its line end if it has one, without their carrier."""
     part = ""
     for line in _entries(given):
         if (" F" in line or " P" in line) and (cri := _CRI.match(line)):

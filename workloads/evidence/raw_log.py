@@ -44,7 +44,7 @@ class PackedLog:
 
 
 def pack_file(file: Path, known: Masker) -> PackedLog:
-    """Pack a log file without secrets, cut to what a rank may send. Raises OSError if it cannot be read."""
+    """Pack a log file without secrets, cut to the size that a rank may send. Raises OSError if it cannot be read."""
     size = file.stat().st_size
     with file.open("rb") as opened:
         text, left_out = read_ends(opened, size)

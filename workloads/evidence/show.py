@@ -1,4 +1,4 @@
-"""Evidence on the terminal: how the data traveled, what the NICs counted, what is missing."""
+"""Evidence on the terminal: how the data traveled, the NICs' counters, and missing evidence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def show_evidence(evidence: Evidence | None, console: Console) -> None:
 
 
 def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
-    """Yield each line with its style: yellow for what needs attention."""
+    """Yield each line with its style: yellow for lines that need attention."""
     if (log := evidence.log) is not None:
         yield from _log(log, sum(rank.log is not None for rank in evidence.ranks))
     if any(rank.counters is not None for rank in evidence.ranks):

@@ -49,7 +49,7 @@ exit $code
 
 
 class LineSplitter:
-    """Splits the output of one process into lines. Lossless but for what a progress bar overwrites."""
+    """Splits the output of one process into lines. Lossless except for lines that a progress bar overwrites."""
 
     def __init__(self) -> None:
         self.rest = b""

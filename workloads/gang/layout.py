@@ -71,7 +71,7 @@ class Layout:
         if ranks % product or (not free and product != ranks):
             return f"{product} {'does not divide' if free else 'is not'} the run's {self._ranks()}"
         if self.per_node % self.tp:
-            return f"a tensor group stays within a node, and the run has {self._ranks()}"
+            return f"a tensor group stays within a node, but the run has {self._ranks()}"
         if self.cp * self.dp % self.ep:
             return f"experts share the ranks of cp × dp, and {self.ep} does not divide {self.cp} × {self.dp}"
         blocks = {"a context group": self.tp * self.cp, "an expert group": self.tp * self.ep}

@@ -22,7 +22,7 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     cp: int | None = Field(None, ge=1, description="Context parallel size.")
     ep: int | None = Field(None, ge=1, description="Expert parallel size, within the ranks of --cp and --dp.")
     pp: int | None = Field(None, ge=1, description="Pipeline parallel size: stages.")
-    dp: int | None = Field(None, ge=1, description="Data parallel size. [default: what the other sizes leave]")
+    dp: int | None = Field(None, ge=1, description="Data parallel size. [default: the rest after the other sizes]")
     wait_s: Annotated[float, option(name="--wait")] = Field(WAIT_S, ge=1, description="Seconds to wait for the nodes.")
     grace_s: Annotated[float, option(name="--grace")] = Field(
         30, ge=0, description="Seconds between SIGTERM and SIGKILL, for a checkpoint."

@@ -1,4 +1,4 @@
-"""Placement of a gang: whether it can ever fit, what it waits for, and the reservation of its nodes.
+"""Placement of a gang: whether it can ever fit, the reason why it waits, and the reservation of its nodes.
 
 Combines the state of Ray's scheduler and of its autoscaler.
 """
@@ -48,7 +48,7 @@ class GangRequest:
     def less(self) -> str:
         """The advice for a request that is too large."""
         options = "--nodes and --per-node" if self.spread else "--workers"
-        return f"request less with {options}, or free what holds them: rdma-ray list"
+        return f"request less with {options}, or stop the jobs that hold them: rdma-ray list"
 
     def fits(self, amount: float) -> int:
         """Return how many bundles fit on a node with this amount."""

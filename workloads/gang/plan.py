@@ -1,4 +1,4 @@
-"""What runs on each node of a gang: commands and variables, as the plan of the node's guard. Imports no Ray."""
+"""Processes on each node of a gang: commands and variables, as the plan of the node's guard. Imports no Ray."""
 
 from __future__ import annotations
 

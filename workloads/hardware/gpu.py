@@ -1,7 +1,7 @@
 """Health of GPUs over a run, from NVML: clocks and their limits, temperature, power, memory errors, Xid errors.
 
 Ray ships NVIDIA's bindings (13.580 in Ray 2.60); few images have the package nvidia-ml-py. They are imported on use,
-because Ray's copy is private. Nothing here raises: what cannot be read is in `missing`, with the reason.
+because Ray's copy is private. Nothing here raises: `missing` lists values that cannot be read, with the reason.
 
 Source: NVIDIA/go-nvml, gen/nvml/nvml.h of CUDA 12.8 to 13.3, read Nov 2026. From the A100 on, GPUs remap rows of memory
 instead of retiring pages, so only remapped rows are read.

@@ -94,8 +94,8 @@ def read_counters(root: Path = INFINIBAND) -> Reading | None:
 
 def difference(before: Reading, after: Reading) -> tuple[list[Counter], list[str]]:
     """Return each NIC's counters, after minus before, and notes on NICs that appeared or disappeared."""
-    notes = [f"NIC {name} was there before the run and not after it" for name in before if name not in after]
-    notes += [f"NIC {name} was there after the run and not before it" for name in after if name not in before]
+    notes = [f"NIC {name} disappeared during the run" for name in before if name not in after]
+    notes += [f"NIC {name} appeared during the run" for name in after if name not in before]
     return [_counter(name, before[name], after[name]) for name in before if name in after], notes
 
 

@@ -27,7 +27,7 @@ from workloads.results.files import write_file
 TARGETS = {"gke": "ray-gke", "eks": "ray-efa"}
 """Stage of images/Dockerfile for each cloud."""
 CONTEXT = ("images", "infra", "workloads", "requirements-workloads.txt")
-"""What images/Dockerfile copies, and the files of the build services."""
+"""Files that images/Dockerfile copies, and the files of the build services."""
 REPOSITORY = re.compile(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*)+")
 """Registry and path (distribution/reference; the docs of the OCI distribution, read 2026-11)."""
 PUBLIC = ("rayproject/", "docker.io/rayproject/", "public.ecr.aws/")
@@ -120,7 +120,7 @@ def _plan(options: BuildOptions, text: str, file: Path, folder: Path) -> tuple[s
     assert not isinstance(settings, LocalSettings)
     if settings.ray.version != RAY:
         raise WorkloadError(
-            f"{file.name}: ray.version is {settings.ray.version}, and the image has Ray {RAY}: remove ray.version"
+            f"{file.name}: ray.version is {settings.ray.version}, but the image has Ray {RAY}: remove ray.version"
         )
     return TARGETS[settings.target], repository or TARGETS[settings.target]
 

@@ -1,7 +1,7 @@
 """Probe of one node: its processors and memory, its GPUs from NVML, its RDMA NICs from the kernel's counters.
 
 Ray's agents serve utilization and memory of GPUs, but not NICs, throttling, Xid errors and clocks (Ray 2.60).
-Nothing here raises: what cannot be read is None or in `missing`.
+Nothing here raises: a value that cannot be read is None or in `missing`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Probe:
             self.missing.append(f"GPUs: {error}")
 
     def read(self) -> Reading:
-        """Return the node's state now. Without a reading before, what covers an interval is None."""
+        """Return the node's state now. Without an earlier reading, values that cover an interval are None."""
         self._collect_xids()
         now, counters, host = self.clock(), read_counters(self.root) or {}, _host()
         seconds = None if self.last is None else max(1e-3, now - self.last[0])

@@ -122,11 +122,11 @@ class GpuState(ResultPart):
 
 
 class Reading(ResultPart):
-    """What a probe reads on its node.
+    """Readings of a probe on its node.
 
     Attributes:
         seconds: Interval that rates and `cpu_percent` cover; None in the first reading, which has neither.
-        missing: What it cannot read, and why.
+        missing: Values that it cannot read, and why.
     """
 
     seconds: Real | None = None
@@ -223,8 +223,8 @@ class Snapshot(ResultPart):
 
     Attributes:
         starting: Nodes that the autoscaler is starting.
-        failed: Why others did not start.
-        notes: What could not be read.
+        failed: Reasons why others did not start.
+        notes: Values that could not be read.
     """
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True, allow_inf_nan=False)
@@ -257,7 +257,7 @@ def encode(snapshot: Snapshot) -> str:
 def decode(text: object) -> Snapshot:
     """Return the snapshot in a JSON string of `encode`. WorkloadError if it has none.
 
-    Long lists and texts are cut, with a note.
+    Long lists and strings are cut, with a note.
     """
     try:
         unpack = zlib.decompressobj()

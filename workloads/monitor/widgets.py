@@ -1,4 +1,4 @@
-"""Widgets of the screen: a table that writes only what changed, and a page of text over the screen."""
+"""Widgets of the screen: a table that writes only changed cells, and a page of text over the screen."""
 
 from __future__ import annotations
 

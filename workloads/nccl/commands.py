@@ -99,7 +99,7 @@ def bench_hunt(
 
 
 class JudgeOptions(Expectation):
-    """Options of `bench judge`: what is expected, and the files to judge."""
+    """Options of `bench judge`: the expectation, and the files to judge."""
 
     results: Annotated[str | None, option(metavar="FILE", allow_leading_hyphen=True)] = Field(
         None,

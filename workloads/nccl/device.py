@@ -38,7 +38,7 @@ class Cpu:
     def time(self, run: Call, iterations: int, mode: Mode = "throughput", restore: Call | None = None) -> Timing:
         """Time runs back to back; in latency mode and after `restore`, each after a barrier. Neither is timed."""
         if mode == "graph":
-            raise ValueError("graph mode replays CUDA graphs, and this rank has no GPU: use --mode throughput")
+            raise ValueError("graph mode replays CUDA graphs, but this rank has no GPU: use --mode throughput")
         seconds = []
         for _ in range(iterations):
             if restore is not None:

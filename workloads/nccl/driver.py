@@ -74,7 +74,7 @@ def run(
 
 
 def describe(gang: BenchGang) -> dict[str, Any]:
-    """Return the result's fields about the ranks: versions, placement, environment, and what the figures prove."""
+    """Return the result's fields about the ranks: versions, placement, environment, and the validity of the figures."""
     notice = None
     if not gang.fabric:
         notice = ONE_HOST if gang.machines == 1 else f"{gang.nodes} nodes on only {gang.machines} machines"

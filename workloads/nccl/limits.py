@@ -1,4 +1,4 @@
-"""Point-to-point rows: bandwidth of each pair, and checks against what the links can carry.
+"""Point-to-point rows: bandwidth of each pair, and checks against the limits of the links.
 
 Imports neither torch nor infra. Bandwidths in GB/s (decimal). A result above its limit took another path, most often
 NVLink or shared memory between two ranks of one machine, and shows nothing about the NICs.

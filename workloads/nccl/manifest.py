@@ -27,7 +27,7 @@ _FIRST_OPS = ", ".join(f"{op} on {target.upper()}" for target, op in FIRST_OP.it
 
 
 class NcclJobOptions(BaseModel, frozen=True, extra="forbid"):
-    """Options of `bench job`: what nccl-tests measures, and how the Job's pods run."""
+    """Options of `bench job`: the measurement of nccl-tests, and the Job's pods."""
 
     op: str | None = Field(None, description=f"Operation to measure. [default: {_FIRST_OPS}]")
     begin: Annotated[str, option("-b")] = Field(Sweep.begin, description="Smallest size.")

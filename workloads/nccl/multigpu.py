@@ -73,7 +73,7 @@ def count_wrong(tensors: Sequence[Sequence[float]], value: float) -> int:
 def choose(
     backend: str, use_gpu: bool, members: Sequence[Member], no_nccl: Sequence[str | None]
 ) -> tuple[str, str | None]:
-    """Return `nccl` or `gloo`, and what is therefore not tested.
+    """Return `nccl` or `gloo`, and the parts that are therefore not tested.
 
     WorkloadError with NOT_AS_ASKED if a node with GPUs cannot use NCCL and gloo was not requested: gloo's result would
     say nothing about the GPUs.

@@ -24,7 +24,7 @@ class DeviceRank(Rank):
     group = ""
 
     def no_nccl(self, devices: int) -> str | None:
-        """Return what ray.util.collective lacks for NCCL on this node, or None."""
+        """Return the requirement of ray.util.collective for NCCL that this node lacks, or None."""
         if not self.use_gpu:
             return "no GPUs"
         if torch.cuda.device_count() < devices:
@@ -47,7 +47,7 @@ class DeviceRank(Rank):
         self.group = group
 
     def all_reduce(self, backend: str, devices: int) -> list[DeviceTensor]:
-        """Add up all tensors, and return what each holds afterwards."""
+        """Add up all tensors, and return the content of each afterward."""
         places = [f"cuda:{index}" if backend == "nccl" else "cpu" for index in range(devices)]
         tensors = [
             torch.full((ELEMENTS,), start(index), dtype=torch.float32, device=place)

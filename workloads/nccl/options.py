@@ -96,7 +96,7 @@ class GangOptions(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote. Unknown fields are errors."""
+        """Read the output of `to_json`. Unknown fields are errors."""
         return cls.model_validate_json(text, extra="forbid")
 
     def to_json(self) -> str:
@@ -184,7 +184,7 @@ class BenchOptions(GangOptions):
         ops = _operations(self.ops or base.ops)
         dtypes, modes = self.dtypes or list(base.dtypes), self.modes or list(base.modes)
         if "graph" in modes and not use_gpu:
-            raise WorkloadError("--mode graph replays CUDA graphs, and this stack has no GPUs: use throughput, latency")
+            raise WorkloadError("--mode graph replays CUDA graphs, but this stack has no GPUs: use throughput, latency")
         byte_sums = [op for op in ops if op in REDUCTIONS] if "uint8" in dtypes else []
         if byte_sums and self.ops and "all" not in self.ops:
             raise WorkloadError(

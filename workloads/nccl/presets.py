@@ -21,7 +21,7 @@ CPU_SHRINK = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """What a run measures by default: sizes in bytes from `begin` to `end`, multiplied by `factor` in each step."""
+    """Default measurements of a run: sizes in bytes from `begin` to `end`, multiplied by `factor` in each step."""
 
     ops: tuple[str, ...] = ("all",)
     patterns: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "FI_", "OFI_NCCL_", "UCX_")
 def environment(
     algo: Algorithm | None, assignments: Sequence[str], ops: Sequence[str], use_gpu: bool
 ) -> dict[str, str]:
-    """Return the ranks' variables from `--algo` and `--env NAME=VALUE`. WorkloadError names what is not available."""
+    """Return the ranks' variables from `--algo` and `--env NAME=VALUE`. WorkloadError names an unavailable choice."""
     found = dict(_assignment(text) for text in assignments)
     if algo is None:
         return found

@@ -77,7 +77,7 @@ class Request:
         """Run the command up to the start of its driver, in an entry point of this stack.
 
         Args:
-            stack: What the entry point knows of its stack (`infra.outputs.job_stack`).
+            stack: Description of the stack for the entry point (`infra.outputs.job_stack`).
 
         WorkloadError: it will not start there; the message names the option.
         """

@@ -15,7 +15,7 @@ from workloads.exits import WorkloadError
 from workloads.results.files import read_json
 
 Time = Annotated[float, Field(ge=0, lt=253402300800)]
-"""Seconds since 1970, before the year 10000: what Python can print as a date."""
+"""Seconds since 1970, before the year 10000: the range that Python can print as a date."""
 
 
 class ResultPart(BaseModel):

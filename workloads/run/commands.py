@@ -91,7 +91,7 @@ class CodeOptions:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run that fits the stack: what its driver gets, and what is uploaded.
+    """A run that fits the stack: the request of its driver, and the upload.
 
     Args:
         folder: Working directory to upload; None for a `uri`, which every node has or Ray downloads.
@@ -181,7 +181,7 @@ class RunPlan:
         yield from self.folder.notes() if self.folder else ()
 
     def as_json(self, outputs: Outputs) -> dict[str, Any]:
-        """Return what would run: names of variables without their values."""
+        """Return a description of the run, with the names of variables but not their values."""
         return {
             "schema": "rdma-ray/dry-run/1",
             "cluster": outputs.ray.cluster,

@@ -109,7 +109,7 @@ def _torchrun_entry(command: tuple[str, ...], start: int, nodes: int | None, per
         nproc = None
     chosen = _agreed("--nodes", nodes, "--nnodes", nnodes) or 1
     if standalone and chosen > 1:
-        raise WorkloadError(f"torchrun's --standalone is for one node, and the run has {chosen}: leave it out")
+        raise WorkloadError(f"torchrun's --standalone is for one node, but the run has {chosen}: omit it")
     return Entry("torchrun", tuple(kept), chosen, _agreed("--per-node", per_node, "--nproc-per-node", nproc))
 
 

@@ -51,7 +51,7 @@ _SECRET = re.compile(
 HEAD = 2**16  # bytes that are searched for a private key or Ray's token
 KEYS = "looks like credentials"
 UNREADABLE, LOOPS, NAMES = "not readable", "a link to a folder above it", "not UTF-8"
-OUTSIDE = "a link out of the folder (--follow-links uploads what it names)"
+OUTSIDE = "a link out of the folder (--follow-links uploads its target)"
 STATE, HOME = f"a link into {', '.join(SYSTEM)}", "a link to your home folder or above it"
 HIDDEN = f"a link into {', '.join(sorted(NEVER))}"
 DEEP = f"in more than {DEEPEST} folders, or a path of more than {LONGEST_NAME} bytes"
@@ -79,7 +79,7 @@ class WorkingFolder:
 
     Args:
         size: Bytes of all files.
-        left_out: Names by reason, without what an ignore file or NEVER excludes.
+        left_out: Names by reason, without those that an ignore file or NEVER excludes.
         changed: Names of files that were written to between `read` and `pack`.
         visits: Number of folders that were read, each time that a link leads to one.
     """

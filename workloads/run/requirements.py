@@ -37,7 +37,7 @@ print(*(f"{{name}}=={{found[name]}}" for name in sorted(found) if re.fullmatch({
 
 
 def read(packages: Sequence[str], file: Path | None) -> list[str]:
-    """Return the requirements of `--pip` and of a file. WorkloadError names what does not work on a cluster."""
+    """Return the requirements of `--pip` and of a file. WorkloadError names one that does not work on a cluster."""
     found = [_requirement(f"--pip {text}", text) for text in packages]
     return found if file is None else [*found, *_lines(file)]
 
@@ -64,7 +64,7 @@ def environment(api: JobsApi, packages: Sequence[str]) -> dict[str, Any]:
 
 
 def pins(log: str) -> list[str]:
-    """Return what PROGRAM printed, as requirements."""
+    """Return the output of PROGRAM as requirements."""
     return re.findall(r"(?m)^[a-z0-9-]+==\S+$", log)
 
 

@@ -46,7 +46,7 @@ def current(given: SlurmOptions, detach: bool, environment: Mapping[str, str] = 
     """Return the allocation of this process; None if it is not in one.
 
     Raises:
-        WorkloadError: It has ended, or cannot do what the options ask for. No other job is submitted then.
+        WorkloadError: It has ended, or does not support the options. No other job is submitted then.
     """
     if not (job_id := environment.get("SLURM_JOB_ID")):
         return None

@@ -39,7 +39,7 @@ _ALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEE
 
 
 class ImpostorError(OSError):
-    """What listens at the first node's address does not know the token."""
+    """The listener at the first node's address does not know the token."""
 
 
 @dataclass(eq=False)
@@ -198,7 +198,7 @@ class Link(AbstractContextManager["Link"]):
             self._connection.sendall(f"{name} {nonces[1]} {shown}\n".encode())
             answer = _line(self._connection, until).encode()
             if not hmac.compare_digest(answer, proof(token, "head", name, *nonces)):
-                raise ImpostorError("what listens there does not know this job's token")
+                raise ImpostorError("the listener there does not know this job's token")
             keep_alive(self._connection)
         except BaseException:
             self._connection.close()
@@ -213,7 +213,7 @@ class Link(AbstractContextManager["Link"]):
 
 
 def proof(token: str, role: str, name: str, *nonces: str) -> bytes:
-    """Return what only a process with the token can compute, for one connection and one side of it."""
+    """Return a proof that only a process with the token can compute, for one side of one connection."""
     return hmac.new(token.encode(), " ".join((role, name, *nonces)).encode(), "sha256").hexdigest().encode()
 
 

@@ -44,7 +44,7 @@ GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL for the command. Slurm gives a job 30 by default (KillWait)."""
 ATTEMPTS = 3
 TOO_SLOW = "The current node timed out during startup"
-"""What Ray says when a node took more than 30 s to register, as on a busy machine. It has no setting for it (ray:
+"""Message of Ray when a node took more than 30 s to register, as on a busy machine. It has no setting for it (ray:
 _private/node.py, 2.60, read 2026-11); this node tries again until its own time limit."""
 LINES = 12  # of Ray's log to show
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")

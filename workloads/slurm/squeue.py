@@ -103,7 +103,7 @@ def submit(text: str) -> str:
 
 
 def job(job_id: str) -> SlurmJob:
-    """Return a job. WorkloadError if Slurm does not know it any more: it forgets jobs, usually after 5 minutes."""
+    """Return a job. WorkloadError if Slurm no longer knows it: Slurm forgets jobs, usually after 5 minutes."""
     said = _run(["scontrol", "--oneliner", "show", "job", job_id])
     found = dict(re.findall(r"(?:^| )([A-Z]\w*)=(.*?)(?= [A-Z][\w/:]*=|\s*$)", said.strip()))
     try:

@@ -33,7 +33,7 @@ class View(AbstractContextManager["View"]):
         """Show the log lines held so far, after the job failed."""
 
     def release(self) -> None:
-        """Show what is held of the lines before the command began to follow."""
+        """Show the lines that were held before the command began to follow."""
 
     def note(self, text: str) -> None:
         """Show a message of the client."""

@@ -167,7 +167,7 @@ class RunFolder:
         return card
 
     def verified(self, label: str, card: Card, name: str) -> bytes:
-        """Return the content of a checkpoint's file. Raises DamagedError if it is not what was written."""
+        """Return the content of a checkpoint's file. Raises DamagedError if it changed after it was written."""
         try:
             entry, content = card.files[name], self.read(f"{label}/{name}")
         except KeyError:

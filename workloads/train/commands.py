@@ -89,7 +89,7 @@ def train_report(
             " machines' start on. May be repeated.",
         ),
     ] = (),
-    skew: Annotated[float, Parameter(help="Seconds that the run's clock is ahead of Kubernetes'.")] = 0.0,
+    skew: Annotated[float, Parameter(help="Seconds by which the run's clock is ahead of that of Kubernetes.")] = 0.0,
     out: Out = None,
     svg: Annotated[Path | None, Parameter(metavar="FILE", help="Also write the picture as SVG.")] = None,
 ) -> None:

@@ -80,7 +80,7 @@ def train(spec: TrainRunOptions, began: float) -> Record:
 def gang(spec: TrainRunOptions) -> GangRequest:
     """Return the workers as a gang, which Ray Train places itself.
 
-    Other workloads reserve their nodes by `launch.placement`. Ray Train has no way to take over a reservation, and is
+    Other workloads reserve their nodes with `launch.placement`. Ray Train has no way to take over a reservation, and is
     worth its own: it replaces workers after failures and preemptions, and keeps the checkpoints that they report. What
     its workers wait for, and whether that can ever come, is read as for the others.
     """
@@ -88,7 +88,7 @@ def gang(spec: TrainRunOptions) -> GangRequest:
 
 
 def check_image() -> None:
-    """Raise WorkloadError if the image's Ray lacks what the trainer calls. `task.parallel` checks torch."""
+    """Raise WorkloadError if the image's Ray lacks functions that the trainer calls. `task.parallel` checks torch."""
     if not hasattr(ray.train, "get_preemption_info"):
         raise WorkloadError(
             f"the image of the Ray nodes is too old to train: Ray {ray.__version__} has no"
@@ -127,7 +127,7 @@ def work(settings: dict[str, Any]) -> Record:
 class Trainer(DataParallelTrainer):
     """Ray Train without two of its actors, whose processes would start before the workers (ray.train.v2, 2.60).
 
-    It reports what its workers wait for.
+    It reports why its workers wait.
     """
 
     def __init__(self, request: GangRequest, *arguments: Any, **options: Any) -> None:
@@ -142,7 +142,7 @@ class Trainer(DataParallelTrainer):
 
 
 class Waits(WorkerGroupCallback):
-    """Reports what the workers wait for, in the process of Ray Train's controller."""
+    """Reports why the workers wait, in the process of Ray Train's controller."""
 
     def __init__(self, request: GangRequest) -> None:
         self.request = request

@@ -1,4 +1,4 @@
-"""Figures of a training run, from what every rank measured. Pure."""
+"""Figures of a training run, from the measurements of every rank. Pure."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class TrainerRank:
         return values
 
     def together(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns on this rank. A WorkloadError of any rank (its node has no data) is one of all.
+        """Return what `call` returns on this rank. A WorkloadError on any rank (its node has no data) is raised on all.
 
         No rank may wait for one that has left.
         """

@@ -47,7 +47,7 @@ Stack: TypeAlias = "Outputs | Launched"
 
 
 def resolve(outputs: Stack, options: R) -> R:
-    """Return the options completed for this stack. WorkloadError names what the stack cannot run."""
+    """Return the options completed for this stack. WorkloadError names an option that does not fit."""
     if options.name and options.resume:
         raise WorkloadError("--name starts a run and --resume continues one: use only one of them")
     name = options.resume or options.name or new_id(options.task)
@@ -87,7 +87,7 @@ def gang(outputs: Stack, workers: int) -> int:
 
 
 def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXtOptions, list[str]]:
-    """Return the resolved options, and notes on chosen defaults. WorkloadError names what the stack cannot run."""
+    """Return the resolved options, and notes on chosen defaults. WorkloadError names an option that does not fit."""
     nodes, notes = outputs.nodes, []
     if not nodes.gpus_per_node:
         skipped = {"batch"} if options.global_batch else set()
@@ -120,7 +120,7 @@ def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXt
 
 
 def resolve_gpt(outputs: Stack, options: GPTOptions) -> GPTOptions:
-    """Return the resolved options. WorkloadError names what the stack cannot run."""
+    """Return the resolved options. WorkloadError names an option that does not fit."""
     _check_path(outputs, options.data_path, folder=False)
     on_gpus = outputs.nodes.gpus_per_node > 0
     chosen = {name: pair[on_gpus] for name, pair in GPT.items() if name not in options.model_fields_set}

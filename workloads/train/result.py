@@ -20,7 +20,7 @@ class TrainWorker(ResultPart):
 
     `compute_s`, `data_s` and `waiting_s` are the medians of a measured step: own work (passes, optimizer), the wait for
     data, and the wait for the gradients' reduction after the rank has computed its own. `health` is its GPU's over the
-    run; `missing` is what could not be read of it, and why.
+    run; `missing` lists its values that could not be read, and why.
     """
 
     rank: int
@@ -182,7 +182,7 @@ class Survival(ResultPart):
 
 
 class Outcome(ResultPart):
-    """What a run reached and measured. The defaults are those of a run that could not begin.
+    """Outcome of a run and its measurements. The defaults are those of a run that could not begin.
 
     `batch` counts the samples of a step, and `units_per_sample` the units (images, or tokens of a sequence) of each.
     `loss` and `accuracy` are the last ones, `evaluation` all figures of the last evaluation. `steps` is the planned end
@@ -221,7 +221,8 @@ class Outcome(ResultPart):
 class Record(Outcome):
     """A finished or cleanly stopped run, as rank 0 returns it.
 
-    `preempted`: the run stopped to continue immediately on other nodes. `error` is what broke, `code` its exit code.
+    `preempted`: the run stopped to continue immediately on other nodes. `error` is the message of a failure, `code` its
+    exit code.
     """
 
     preempted: bool = False

@@ -96,7 +96,7 @@ class TrainRun:
         self.trace: Trace | None = None
 
     def build(self) -> None:
-        """Wrap the model, and create what needs the wrapped model or other ranks."""
+        """Wrap the model, and create the parts that need the wrapped model or other ranks."""
         # Its own group: a thread uses it, while training uses the other one, which has no CPU backend with NCCL.
         group: Any = dist.new_group(backend="gloo") if dist.is_initialized() else None
         self.writer = Writer(self.folder, self.spec.name, self.spec.keep, group, self.skipped)

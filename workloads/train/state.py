@@ -86,9 +86,9 @@ class TrainState:
     def snapshot(self, identity: Mapping[str, Any], whole: bool = True) -> dict[str, Any]:
         """Return a copy in main memory that training no longer changes. Synchronizes the device once.
 
-        `identity` is what a run that continues from it must share. A DTensor's copy is this rank's shard. Without
-        `whole`, it lacks the buffers: the running statistics of batch norms differ between ranks, and DDP uses rank
-        0's. Everything else is equal on all ranks, bit for bit, because the reduced gradients are.
+        `identity` has the values that a run that continues from it must share. A DTensor's copy is this rank's shard.
+        Without `whole`, it lacks the buffers: the running statistics of batch norms differ between ranks, and DDP uses
+        rank 0's. Everything else is equal on all ranks, bit for bit, because the reduced gradients are.
         """
         parts = self.parts()
         if not whole:
@@ -103,7 +103,7 @@ class TrainState:
         return copied | {"progress": progress, **identity}
 
     def load_model(self, saved: dict[str, Any], identity: Mapping[str, Any]) -> None:
-        """Load a checkpoint before the model is wrapped. WorkloadError if it is of a run with other settings."""
+        """Load a checkpoint before the model is wrapped. WorkloadError if it is from a run with other settings."""
         for name, now in identity.items():
             if saved.get(name) != now:
                 raise WorkloadError(
@@ -174,7 +174,7 @@ class Timer:
 
     @contextmanager
     def pause(self, kind: str) -> Iterator[None]:
-        """Time what belongs to no step: a checkpoint, an evaluation."""
+        """Time work outside the steps: a checkpoint, an evaluation."""
         began = time.perf_counter()
         yield
         self.pauses[kind] = self.pauses.get(kind, 0.0) + time.perf_counter() - began

@@ -96,7 +96,7 @@ class Worker(JobPod):
             if published["job"] == pod.job:
                 yield "the file", host, int(port)
             else:
-                seen["the file"] = f"the file {pod.file} is stale: it is of Job {published['job']}"
+                seen["the file"] = f"the file {pod.file} is stale: it belongs to Job {published['job']}"
         except BROKEN as error:
             seen["the file"] = f"the file {pod.file} cannot be read ({type(error).__name__})"
 

@@ -23,8 +23,8 @@ RECREATES = frozenset({"version"}) | {
         *("containerdConfig", "loggingVariant", "machineType", "workloadMetadataConfig"),
     )
 }
-"""What GKE changes by an upgrade of the pool, node by node (GKE API, nodePools.update; GKE docs, manual changes that
-recreate the nodes; unverified, 2026-11). Labels, taints, tags and autoscaling change without one."""
+"""Inputs that GKE changes with an upgrade of the pool, node by node (GKE API, nodePools.update; GKE docs, manual
+changes that recreate the nodes; unverified, 2026-11). Labels, taints, tags and autoscaling change without one."""
 
 
 def identify_node_pool(inputs: Json, config: Mapping[str, Any]) -> str:

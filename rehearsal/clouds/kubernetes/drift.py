@@ -54,7 +54,7 @@ def dropped(type_: str, inputs: Json) -> Json:
 
 
 def added(call: Call) -> Json:
-    """Return a new or changed object with what the API server and Kueue's webhook add immediately."""
+    """Return a new or changed object with the immediate additions of the API server and Kueue's webhook."""
     cluster, _ = here(call)
     kind = api(call.type)
     body = schemas.defaulted(call.type, call.now) if kind.custom else dict(call.now)

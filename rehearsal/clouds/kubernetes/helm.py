@@ -1,4 +1,4 @@
-"""Helm releases: what they install and delete, and Helm's refusals."""
+"""Helm releases: the objects that they install and delete, and Helm's refusals."""
 
 from __future__ import annotations
 

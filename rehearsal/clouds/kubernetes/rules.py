@@ -238,7 +238,7 @@ RULES = rules_of(globals())
 def references(type_: str) -> Iterator[Reference]:
     """Yield the objects that an object of this type refers to.
 
-    Kueue keeps what is in use by finalizers, and so does GKE (kubernetes-sigs/kueue: pkg/controller/core, 0.19.2;
+    Kueue protects objects in use with finalizers, and so does GKE (kubernetes-sigs/kueue: pkg/controller/core, 0.19.2;
     kubernetes/cloud-provider-gcp: pkg/controller/gkenetworkparamset, 04532690, read 2026-11).
     """
     if api(type_).namespaced:

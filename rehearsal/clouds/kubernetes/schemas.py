@@ -54,7 +54,7 @@ _SCALARS: Mapping[str, Json] = {
     f"{_MACHINERY}.util.intstr.IntOrString": {"type": ["string", "integer"]},
 }
 """Types that the description states without a pattern (Kubernetes: apimachinery/pkg/api/resource, read 2026-11), or as
-alternatives, of which an error could name neither."""
+alternatives, so that an error could name none of them."""
 _LIMITS = [f"{bound}{what}" for bound in ("min", "max") for what in ("imum", "Length", "Items", "Properties")]
 _KEPT = ("type", "enum", "default", "anyOf", "allOf", "oneOf", "not", *_LIMITS)
 

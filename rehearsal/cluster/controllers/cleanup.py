@@ -37,7 +37,7 @@ def present(api: Api, kinds: Iterable[ObjectKind] | None = None) -> dict[Name, t
 
 
 class Cleanup:
-    """Waits for the deletion of the cluster, then deletes, round by round, what did not exist at the start."""
+    """Waits for the deletion of the cluster, then deletes, round by round, objects that did not exist at the start."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -59,7 +59,7 @@ def test_simulated_cloud_imports_nothing_of_the_program(project: Path) -> None:
     [
         (
             {"workloads/client/a.py": "def f():\n    from workloads.run import b\n", "workloads/run/b.py": ""},
-            "workloads/client/a.py:2: client must not import workloads.run.b, a higher floor: move what it needs down",
+            "workloads/client/a.py:2: client must not import workloads.run.b, a higher floor: move that code down",
         ),
         ({"workloads/b.py": ""}, "workloads/b.py: workloads.b is not on a floor: add it to one in tools/structure.py"),
         (

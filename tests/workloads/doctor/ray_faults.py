@@ -93,7 +93,12 @@ FAULTS = [
     ),
     Fault("ray", "Ray of local", "Ray does not answer", "make up", LOCAL, unanswered("connection refused")),
     Fault(
-        "ray", "Ray of local", "rejects the token", "make up", LOCAL, unanswered("the token does not fit this cluster")
+        "ray",
+        "Ray of local",
+        "rejects the token",
+        "make up",
+        LOCAL,
+        unanswered("the token does not match this cluster"),
     ),
     Fault(
         "token",

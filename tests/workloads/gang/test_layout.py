@@ -162,7 +162,7 @@ def megatron() -> dict[str, Any]:
 def test_refusals_name_the_nearest_sizes_that_fit() -> None:
     """Nodes of 8, at most 6 of them."""
     for written, says in {
-        "--nodes 4 --tp 16": "a tensor group stays within a node, and the run has 32 ranks, 8 per node: use --tp 8",
+        "--nodes 4 --tp 16": "a tensor group stays within a node, but the run has 32 ranks, 8 per node: use --tp 8",
         "--nodes 4 --tp 8 --pp 3": "24 does not divide the run's 32 ranks, 8 per node: use --pp 4, or --nodes 3",
         "--nodes 4 --tp 2 --dp 3": "6 is not the run's 32 ranks, 8 per node: use --dp 16, or --dp 4 --pp 4",
         "--nodes 3 --tp 2 --cp 3": "a context group has 6 ranks, which neither divide a node's 8 nor fill nodes",

@@ -86,7 +86,7 @@ def test_the_driver_takes_its_secrets_and_leaves_nothing(store: Store, capsys: p
     assert sealed.receive(client.public) == {"HF_TOKEN": client.public}
     assert store.content == {b"gcs://_ray_pkg_1.zip": b"code"}
     notes = [event["text"] for event in said if event["kind"] == "note"]
-    assert notes == ["secrets refused: what the cluster has for this job is not sealed by this client for this job"]
+    assert notes == ["secrets refused: the cluster's package for this job is not sealed by this client for this job"]
 
 
 @pytest.mark.parametrize("junk", [b"", b"x", os.urandom(100), json.dumps(VALUES).encode()])

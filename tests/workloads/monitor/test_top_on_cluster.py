@@ -72,4 +72,4 @@ def test_wrong_token_and_a_pipe_are_errors_before_the_screen(cluster: Cluster) -
     file = write_outputs(cluster.outputs.model_validate(wrong), cluster.folder / "wrong.json")
     done = cluster.rdma_ray("top", "--once", "--outputs", str(file))
     assert done.returncode == Exit.ERROR
-    assert "the token does not fit this cluster" in done.stderr
+    assert "the token does not match this cluster" in done.stderr

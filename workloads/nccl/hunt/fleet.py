@@ -220,7 +220,7 @@ class Fleet:
         own, floor = self.references.fleet(kind), self.options.floor
         if own is not None and floor is not None and own < self.references.threshold * floor:
             text = f"healthy {kind}s give about {own:.4g} GB/s, below the floor of {floor:g}"
-            self.find("fleet", self.units, f"{text}: what all of them share, no single unit")
+            self.find("fleet", self.units, f"{text}: the cause is shared by all of them, not a single unit")
 
 
 def _disjoint(tests: Sequence[GroupProbe]) -> list[list[GroupProbe]]:

@@ -1,6 +1,6 @@
 """Types of a hunt, from the cluster to the report: tests, accused units, findings and the result.
 
-A *unit* is what a hunt can accuse: a node, or a single GPU with `--unit rank`. Units count from 0. Bandwidths are in
+A hunt accuses *units*: a unit is a node, or a single GPU with `--unit rank`. Units count from 0. Bandwidths are in
 GB/s busbw (decimal), burns in TFLOP/s. A field that does not apply is None, never 0.
 """
 
@@ -194,7 +194,7 @@ class Accused:
         )
 
     def with_evidence(self, texts: Sequence[str], fault: Fault | None = None) -> Accused:
-        """Return a copy with what NCCL's log or the node shows of this unit, and the fault that this makes it."""
+        """Return a copy with the evidence from NCCL's log or the node about this unit, and the fault that it shows."""
         fault = fault or self.fault
         severity: Severity = "isolate" if fault in ISOLATED else self.severity
         return replace(self, fault=fault, severity=severity, text=FAULTS[fault], evidence=[*self.evidence, *texts])

@@ -144,7 +144,9 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> None:
     failed = [test for test in tests if test.failed]
     suspects = {unit for test in failed for unit in test.units} - fleet.good
     if not fleet.good and len(units) > 2:
-        fleet.find("fleet", units, "no pair passes: the whole fleet, or what all pairs share", failed)
+        fleet.find(
+            "fleet", units, "no pair passes: the cause is the whole fleet, or something that all pairs share", failed
+        )
         return
     found = [Suspects([unit], fleet.failures(unit)[0]) for unit in sorted(suspects)]
     # A slow pair whose units are both fast with others.

@@ -29,7 +29,7 @@ DISPUTES = ("undecided", "fabric", "intermittent")
 def judged(
     verdict: HuntVerdict, options: HuntOptions, evidence: Evidence | None, gone: Mapping[int, str] | None = None
 ) -> HuntVerdict:
-    """Return the verdict with the units that the evidence accuses, and what it says of the fleet and its nodes.
+    """Return the verdict with the units that the evidence accuses, and its findings about the fleet and its nodes.
 
     `gone` are the ranks that could not be started again, and why. The search misses their unit if it passed tests
     before, and takes its last test for a slow path.

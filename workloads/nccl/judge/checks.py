@@ -55,7 +55,7 @@ def completeness(found: Measurement) -> Iterator[EvidenceFinding]:
             text = f"{len(run.damaged)} rows cannot be read, first: {run.damaged[0]}"
             yield failure("damaged", text, Exit.ERROR)
         elif run.rows and run.ended and run.above is not None and run.largest <= run.above:
-            text = f"the run measured sizes above {format_size(run.above)}, and the output has no row of them"
+            text = f"the run measured sizes above {format_size(run.above)}, but the output has no row for them"
             yield failure("damaged", text, Exit.ERROR)
 
 
@@ -68,7 +68,7 @@ def operations(found: Measurement, expected: Expectation) -> Iterator[EvidenceFi
         return
     for op in expected.ops:
         if there and op not in there:
-            text = f"{op} was requested, and only {', '.join(sorted(there))} was measured"
+            text = f"{op} was requested, but only {', '.join(sorted(there))} was measured"
             yield failure("no-operation", text)
 
 
@@ -177,7 +177,7 @@ def same_run(found: Measurement) -> Iterator[EvidenceFinding]:
     logged = sorted({name.split(".")[0] for name in found.log.hosts.values()})
     figures = sorted({name.split(".")[0] for run in found.runs for name in run.hosts})
     if found.form != "rdma-ray" and logged and figures and set(logged).isdisjoint(figures):
-        text = f"the log is of {', '.join(logged[:4])}, and the figures are of {', '.join(figures[:4])}"
+        text = f"the log is from {', '.join(logged[:4])}, but the figures are from {', '.join(figures[:4])}"
         yield failure("another-run", text)
 
 
@@ -225,7 +225,7 @@ def transport(found: Measurement, expected: Expectation) -> Iterator[EvidenceFin
 
 
 def possible(run: MeasuredRun, log: LogFacts, expected: Expectation) -> Iterator[EvidenceFinding]:
-    """Find a row above what the NICs can carry, in either column."""
+    """Find a row above the limit of the NICs, in either column."""
     for row in run.rows:
         limit = rules.ceiling(row.op, expected, rules.algorithms_of(row.op, run, log))
         shortest = min((figures.time_us + figures.time_error for figures in row.columns), default=0.0)

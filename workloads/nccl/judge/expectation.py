@@ -82,7 +82,7 @@ class Expectation(BaseModel, frozen=True, extra="forbid"):
     ops: Annotated[tuple[str, ...], option(name="--op")] = Field(
         (),
         description="Operation that must be measured and meet its floor; repeatable. Names the operation of"
-        " nccl-tests' output that does not name it. [default: what was measured]",
+        " nccl-tests' output that does not name it. [default: all measured operations]",
     )
     no_floor: bool = Field(False, description="Do not require a published figure; all other checks apply.")
     no_log: bool = Field(False, description="Do not require evidence of the transport; a given log still counts.")
@@ -177,7 +177,7 @@ def measured(row: MeasuredRow, ranks: int) -> float | None:
 
 
 def algorithms_of(op: str, run: MeasuredRun, log: LogFacts) -> frozenset[str]:
-    """Return what NCCL used for `op` at its largest size (`ring`, `nvlstree`); empty if nothing shows it.
+    """Return the algorithm that NCCL used for `op` at its largest size (`ring`, `nvlstree`); empty if nothing shows it.
 
     A log that names algorithms without operations shows it only if it names a single algorithm.
     """

@@ -89,7 +89,7 @@ def one_algorithm(value: str) -> str | None:
 
 
 def clean(text: str) -> Iterator[str]:
-    """Yield the lines without colors, carriage returns, and what a collector or a launcher put around them."""
+    """Yield the lines without colors, carriage returns, and the text that a collector or a launcher added."""
     for line in log_text.lines(io.StringIO(text)):
         yield line[:LONGEST].rstrip()
 

@@ -22,7 +22,7 @@ ORDER = (Exit.ERROR, Exit.WRONG_DATA, Exit.NOT_AS_ASKED, Exit.HANG, Exit.BELOW)
 """Precedence of exit codes: unreadable results show nothing else, and wrong data is worse than slow data."""
 
 UNSEEN = ("no-log", "unchecked", "some-ranks", "torn-lines", "evidence-missing")
-"""Kinds of remarks that a pass names: what it rests on was not all seen."""
+"""Kinds of remarks that a pass names: not all of its evidence was seen."""
 
 
 def judge(measurement: Measurement, expected: Expectation) -> Verdict:

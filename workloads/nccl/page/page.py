@@ -99,7 +99,7 @@ def picture(result: BenchResult) -> bytes:
 
 
 def headline(result: BenchResult) -> tuple[str, str, str, str]:
-    """Return status, badge, sentence, and what a functional proof does not show, if it is one.
+    """Return status, badge, sentence, and the limits of a functional proof, if it is one.
 
     A run without a verdict is never a pass, even if its data is right, and right data on one machine must not look like
     a fabric's pass.

@@ -121,7 +121,7 @@ class ParquetImages:
         row = draw[1] - self.ends[group]  # from the end of the group
         label = int(table["label"][row].as_py())
         if not 0 <= label < self.classes:
-            raise WorkloadError(f"{file}: label {label}, and the model has {self.classes} classes")
+            raise WorkloadError(f"{file}: label {label}, but the model has {self.classes} classes")
         value = table["image"][row]
         if not hasattr(value, "values"):
             _seed(draw)

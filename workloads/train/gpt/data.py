@@ -1,4 +1,4 @@
-"""Text as bytes: what a language model trains on, and the held-out end that it is evaluated on."""
+"""Text as bytes: the part that a language model trains on, and the held-out end for its evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workloads.exits import WorkloadError
 from workloads.train.data.source import Batch, Order, RankShare
 
 BUILT_IN = "pydoc_data.topics"
-"""Python's own reference, 0.5 MB, in the standard library of every image: no download, the same on all nodes of one
+"""The Python reference, 0.5 MB, in the standard library of every image: no download, the same on all nodes of one
 Python version."""
 HELD_OUT = 0.1
 """Share of the text, at its end, that no step trains on."""
