@@ -173,11 +173,10 @@ class JobsApi:
     def logs(self, job: str | Job) -> str:
         """Return the whole log of a job so far; empty before the driver has started. Line ends are `\\n`.
 
-        Bytes that are not UTF-8 are replaced; an incomplete character at the end is left out. Ray's /api/jobs/ID/logs
-        answers 500 to both (ray: dashboard/modules/job/job_log_storage_client.py, 2.60, read 2026-11). This path
-        streams the file. It knows no offset. /api/v0/logs/stream, which would send new lines only, never ends on the
-        head, and each one occupies one of the 100 concurrent requests of the State API
-        (dashboard/modules/state/state_head.py, 2.60).
+        Invalid UTF-8 is replaced; an incomplete character at the end is left out. Ray's /api/jobs/ID/logs answers
+        500 to both (ray: dashboard/modules/job/job_log_storage_client.py, 2.60, read 2026-11). This path streams the
+        file. It knows no offset. /api/v0/logs/stream, which would send new lines only, never ends on the head, and each
+        one occupies one of the 100 concurrent requests of the State API (dashboard/modules/state/state_head.py, 2.60).
         """
         return str(self._log(job, -1, whole))
 
@@ -213,9 +212,7 @@ class JobsApi:
         elif reaches(job_id):
             self.call(_path(job_id, "stop"), method="POST")
         else:
-            raise WorkloadError(
-                f"Ray's head would stop a job other than {job_id!r}; stop this one with `rdma-ray stop`"
-            )
+            raise WorkloadError(f"Ray's head would stop a job other than {job_id!r}; use `rdma-ray stop` instead")
         deadline = time.monotonic() + timeout_s
         while not (job := self.job(job_id)).terminal:
             if time.monotonic() > deadline:

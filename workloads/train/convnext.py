@@ -78,8 +78,8 @@ class ConvNeXtTask(Task):
         epoch_steps = self.data.order(settings.global_batch or settings.batch, settings.seed).epoch_steps
         if settings.steps is not None and settings.steps < epoch_steps:
             raise WorkloadError(
-                f"{asked} is measured at the end of each epoch, but --steps {settings.steps} ends before that"
-                f" of the first, which has {epoch_steps} steps: use --epochs"
+                f"{asked} is measured at the end of each epoch, but --steps {settings.steps} ends before"
+                f" the first one does, after {epoch_steps} steps: use --epochs"
             )
 
     def model(self, device: torch.device) -> nn.Module:

@@ -250,7 +250,9 @@ def test_accuracy_requires_test_images_of_the_same_classes(pictures: Path, tmp_p
     assert on_pictures(pictures / "train").evaluate(nn.Identity(), CPU) == {}
     with pytest.raises(WorkloadError, match=r"--min-accuracy 0.9 requires test images, .* no folders train and val"):
         on_pictures(pictures / "train", min_accuracy=0.9)
-    with pytest.raises(WorkloadError, match=r"at ends of epochs, and --steps 1 ends before the first, of 2 steps"):
+    with pytest.raises(
+        WorkloadError, match=r"at the end of each epoch, but --steps 1 ends before the first one does, after 2 steps"
+    ):
         on_pictures(pictures, min_accuracy=0.9, steps=1)
     shutil.copytree(pictures, tmp_path / "other")
     (tmp_path / "other" / "val" / "class-1").rename(tmp_path / "other" / "val" / "class-9")
