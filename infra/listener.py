@@ -107,7 +107,7 @@ def get(url: str, token: str | None, timeout_s: float, *, known: bool = False) -
 
 
 def _listeners(sockets: list[Socket], there: Endpoint) -> list[Socket]:
-    """Return the sockets that take connections to an address: those of the address itself, else those of all addresses.
+    """Return the sockets that take connections to an address: those of the address itself, or else of all addresses.
 
     A listener on all IPv6 addresses takes no connection by IPv4 if another user has the port by IPv4: the system allows
     both only if the first one is for IPv6 alone (ipv6(7), IPV6_V6ONLY, read 2026-11).

@@ -244,7 +244,7 @@ def nccl_job(
     Kueue counts as free, and would get no queued nodes.
 
     Raises:
-        ValueError: The Job cannot run on this stack; the message has every problem.
+        ValueError: The Job cannot run on this stack; the message contains every problem.
     """
     planned = plan(settings)
     if isinstance(settings, LocalSettings) or planned.machine is None or planned.pod is None:

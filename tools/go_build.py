@@ -24,7 +24,7 @@ _ERROR_LINES = 15
 
 
 class GoError(RuntimeError):
-    """A build failed, or Go is missing. The message has the reason."""
+    """A build failed, or Go is missing. The message contains the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -156,7 +156,7 @@ def wait_for(children: Collection[Child], stop: Callable[[], str], grace_s: floa
 
 
 class ProgramEnded(RuntimeError):  # noqa: N818
-    """A program ended unexpectedly. The message has the last lines of its log."""
+    """A program ended unexpectedly. The message contains the last lines of its log."""
 
 
 class Programs:

@@ -56,7 +56,7 @@ _REMOVE = "then remove it from the pending operations: bin/pulumi stack export, 
 
 
 class UnclearError(RuntimeError):
-    """The result of an interrupted run is ambiguous. The message has the fix."""
+    """The result of an interrupted run is ambiguous. The message contains the fix."""
 
 
 @dataclass(frozen=True)

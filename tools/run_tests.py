@@ -80,7 +80,7 @@ class TestPart(Child):
 def run(commands: Mapping[str, Sequence[str]]) -> int:
     """Run commands in parallel and print a result line for each. All of them receive every interruption.
 
-    Returns 0 if all succeed, 130 after an interruption, else the first other status.
+    Returns 0 if all succeed, 130 after an interruption, otherwise the first other status.
     """
     signals = note_signals()
     began = time.monotonic()

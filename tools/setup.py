@@ -44,7 +44,7 @@ _HOSTS = ("pulumi-language-python", "pulumi-resource-pulumi-python")
 
 
 class SetupError(RuntimeError):
-    """A step failed. The message has the fix."""
+    """A step failed. The message contains the fix."""
 
 
 def main(purpose: str) -> None:
@@ -140,7 +140,7 @@ def install_engine(own: Path | None) -> None:
     """Install the engine in .tools/bin: a link to the user's, or the pinned one, built once per machine.
 
     Raises:
-        SetupError: The build failed. The message has the end of the compiler's output.
+        SetupError: The build failed. The message contains the end of the compiler's output.
     """
     ENGINE.parent.mkdir(parents=True, exist_ok=True)
     if own:

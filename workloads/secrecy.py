@@ -365,8 +365,8 @@ def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
 def ray_tokens(environment: Mapping[str, str]) -> list[str]:
     """Return the tokens that Ray finds here, the one that it uses first.
 
-    Ray reads its token from RAY_AUTH_TOKEN, else from the file RAY_AUTH_TOKEN_PATH, else from ~/.ray/auth_token
-    (Ray 2.60).
+    Ray reads its token from RAY_AUTH_TOKEN, otherwise from the file RAY_AUTH_TOKEN_PATH, otherwise from
+    ~/.ray/auth_token (Ray 2.60).
     """
     found = [environment.get("RAY_AUTH_TOKEN", "").strip()]
     for path in (environment.get("RAY_AUTH_TOKEN_PATH"), f"{environment.get('HOME', '')}/.ray/auth_token"):

@@ -72,7 +72,7 @@ def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
 
 
 def control_plane_version(default: str, latest: str, minimum: str, *, location: str, channel: str) -> str | None:
-    """Return None if the channel's default is new enough, so that GKE uses it, else the channel's latest version.
+    """Return None if the channel's default is new enough, so that GKE uses it, otherwise the channel's latest version.
 
     The default is not recorded: a cluster recreated after a year would request a version that is no longer offered.
     The location's other versions need not be in the channel (GoogleCloudPlatform/cluster-toolkit: gke-cluster requests

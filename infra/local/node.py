@@ -26,7 +26,7 @@ _TOO_SLOW = "The current node timed out during startup"
 
 
 class NodeError(RuntimeError):
-    """A node did not start; the message has the end of Ray's log."""
+    """A node did not start; the message contains the end of Ray's log."""
 
 
 class SlowNodeError(NodeError):

@@ -206,7 +206,7 @@ class Setting:
 
     @property
     def names(self) -> list[str]:
-        """The names that messages recommend: the field's examples, if any, else all names."""
+        """The names that messages recommend: the field's examples, if any, otherwise all names."""
         return (self.info.examples or self.every_name) if self.every_name else []
 
     def read(self, value: Any) -> Any:

@@ -59,7 +59,7 @@ def span(seconds: float) -> str:
 
 
 def gist(said: str) -> str:
-    """Return a phase's message in one line: its first error, else its first line."""
+    """Return a phase's message in one line: its first error, otherwise its first line."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     if len(lines) < 2:
         return "".join(lines)

@@ -182,7 +182,7 @@ class Api:
         """Call `look` until it returns a value other than None and False. It may raise NotYet.
 
         Raises:
-            TimeoutError: The message has `what` and the message of the last NotYet.
+            TimeoutError: The message contains `what` and the message of the last NotYet.
         """
         deadline = time.monotonic() + within_s
         while True:

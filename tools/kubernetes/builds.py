@@ -30,7 +30,7 @@ _CMD = "k8s.io/kubernetes/cmd/"
 
 
 class BuildError(RuntimeError):
-    """A program is not available. The message has the fix, and lists what runs without the program."""
+    """A program is not available. The message contains the fix, and lists what runs without the program."""
 
 
 def _module(name: str, packages: dict[str, str], count: int, duration: str, ldflags: str = "-s -w") -> Module:

@@ -29,7 +29,7 @@ _READY_S = 30.0
 
 
 class Missing(RuntimeError):  # noqa: N818
-    """This machine does not meet a requirement of real pods. The message has the alternative."""
+    """This machine does not meet a requirement of real pods. The message contains the alternative."""
 
 
 def found() -> Path:

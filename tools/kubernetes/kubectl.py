@@ -29,7 +29,7 @@ _LOG_LINES = 15
 
 
 class ForwardError(RuntimeError):
-    """`kubectl port-forward` failed. The message has its output."""
+    """`kubectl port-forward` failed. The message contains its output."""
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def rollout_done(api: Api, namespace: str, name: str, within_s: float) -> None:
     """Wait until every pod of a Deployment has the current template and is ready, and every older pod is gone.
 
     Raises:
-        TimeoutError: The message has the state of the pods and the end of their logs.
+        TimeoutError: The message contains the state of the pods and the end of their logs.
     """
     try:
         api.until(f"the rollout of {namespace}/{name}", partial(_done, api, namespace, name), within_s)
@@ -163,7 +163,7 @@ def kustomize(base: Path, deployment: Json, overlay: Json | None = None) -> list
         overlay: More fields of the overlay's kustomization.yaml.
 
     Raises:
-        RuntimeError: kubectl failed; the message has its output.
+        RuntimeError: kubectl failed; the message contains its output.
     """
     # The target selects the object; the patch needs a name nevertheless.
     patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "any"}, "spec": deployment}

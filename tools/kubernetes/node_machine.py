@@ -94,7 +94,7 @@ def run(argv: Sequence[str], called: str = "") -> str:
     """Run a command and return its output.
 
     Raises:
-        RuntimeError: The command failed. The message has `called`, by default the command, and the output.
+        RuntimeError: The command failed. The message contains `called`, by default the command, and the output.
     """
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     if done.returncode:

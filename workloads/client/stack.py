@@ -28,12 +28,12 @@ KINDS = {
 
 
 def name_of(stack: str | None) -> str:
-    """Return the name of the stack to use: the given one, else that in STACK, else the default."""
+    """Return the name of the stack to use: the given one, otherwise that in STACK, otherwise the default."""
     return stack or os.environ.get("STACK") or DEFAULT_STACK
 
 
 def read_outputs(options: StackOptions) -> Outputs:
-    """Return the outputs in a file (as `pulumi stack output --json --show-secrets` prints them), else those of a stack.
+    """Return the outputs in a file (as `pulumi stack output --json --show-secrets` prints them), or of a stack.
 
     In an entry point, they are those of the stack that runs it.
 
@@ -77,7 +77,7 @@ def _from_pulumi(stack: str) -> Outputs:
 
 
 def _pulumi() -> str:
-    """Return the project's own Pulumi engine if it is built, else the one on PATH."""
+    """Return the project's own Pulumi engine if it is built, otherwise the one on PATH."""
     own = PROJECT / "bin" / "pulumi"
     found = str(own) if own.is_file() else shutil.which("pulumi")
     if found is None:

@@ -41,7 +41,7 @@ def named(probe: NodeFacts) -> str:
 
 
 def _different(probes: list[NodeFacts], read: Callable[[NodeFacts], str | None]) -> str:
-    """Return each value with its nodes, if there are several values; else an empty text."""
+    """Return each value with its nodes, if there are several values; otherwise an empty text."""
     found: dict[str, list[str]] = {}
     for probe in probes:
         if (value := read(probe)) is not None:

@@ -154,7 +154,7 @@ def loads(library: str) -> bool:
 
 
 def plugin(path: str) -> str | None:
-    """Return the first NCCL plugin in a library path, as `NAME 3f9a1c0b22d4`, else that of the loader's cache."""
+    """Return the first NCCL plugin in a library path, as `NAME 3f9a1c0b22d4`, otherwise that of the loader's cache."""
     for file in (file for folder in filter(None, path.split(":")) for file in sorted(Path(folder).glob(PLUGIN))):
         with suppress(OSError):
             return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"

@@ -193,7 +193,7 @@ def _secrets(value: Any) -> Iterator[str]:
 
 
 def _decoded(text: str) -> str:
-    """Return the text that base64 holds, else the text itself."""
+    """Return the text that base64 holds, otherwise the text itself."""
     try:
         return base64.b64decode(text, validate=True).decode()
     except ValueError:

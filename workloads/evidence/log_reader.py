@@ -369,7 +369,7 @@ class LogReader:
         return sorted({comm.rank for key, comm in self.comms.items() if key[:2] in silent and comm.host})
 
     def _plugins(self) -> dict[str, None]:
-        """Return the networks that communicators use; else (weaker) those that were initialized or that name a NIC."""
+        """Return the networks that communicators use; if unknown, those that were initialized or that name a NIC."""
         using, assigned, initialized = self.networks.values()
         channels = self.every["channels"]
         carried = {each.plugin: None for each in channels if each.transport == "NET" and each.plugin}

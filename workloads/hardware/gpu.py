@@ -117,7 +117,7 @@ class Gpu(ResultPart):
 
     @property
     def slowed(self) -> str:
-        """`00000000:3b:00.0 (HwThermalSlowdown 12.3 of 60.1 s, 88 °C)` if the GPU was throttled, else empty."""
+        """`00000000:3b:00.0 (HwThermalSlowdown 12.3 of 60.1 s, 88 °C)` if the GPU was throttled, otherwise empty."""
         parts = [
             f"{reason} {'in a reading' if seconds is None else f'{seconds:.1f} of {self.seconds:.1f} s'}"
             for reason, seconds in self.throttled.items()

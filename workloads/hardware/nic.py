@@ -123,8 +123,8 @@ def _counter(nic: str, before: dict[str, int], after: dict[str, int]) -> Counter
 def _step(before: int, after: int) -> tuple[int, bool]:
     """Return how far a counter advanced, and whether it started again from zero.
 
-    A lower value wrapped at 32 or 64 bits if that makes a small step; else the NIC or its driver restarted, and the
-    counter covers the time since then.
+    A lower value wrapped at 32 or 64 bits if that makes a small step; otherwise the NIC or its driver restarted, and
+    the counter covers the time since then.
     """
     if after >= before:
         return after - before, False

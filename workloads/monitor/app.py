@@ -213,7 +213,7 @@ class Top(App[WorkloadError | None]):
         self.state.set_class(bool(self.problem) or self.stale_s is not None, "stale")
 
     def _arrange(self) -> None:
-        """Show all tables on a wide terminal, else the nodes and one more."""
+        """Show all tables on a wide terminal, otherwise the nodes and one more."""
         wide = self.size.width >= WIDE
         second = self.current if self.current is not self.tables[0] else self.tables[3]
         if wide != self.tables[0].wide or not self.tables[0].columns:

@@ -188,9 +188,10 @@ def conclude(rows: Sequence[Row]) -> tuple[Exit, str]:
             f"wrong data in {len(bad)} of {len(rows)} rows, first in {where}:"
             " the figures of this run mean nothing until the cause is found"
         )
+    count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
     if unchecked := sum(row.wrong is None for row in rows):
-        return Exit.OK, f"{len(rows)} rows, the data of {unchecked} of them not checked"
-    return Exit.OK, f"{len(rows)} rows, every element right"
+        return Exit.OK, f"{count}, the data of {unchecked} of them not checked"
+    return Exit.OK, f"{count}, every element right"
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def _on_one_host(pairs: Sequence[Pair], result: BenchResult) -> Iterator[Evidenc
 
 
 def _shared(a: Member | None, b: Member | None) -> str | None:
-    """Return what shows that two ranks share a host, or that their hosts are unknown; else None."""
+    """Return what shows that two ranks share a host, or that their hosts are unknown; otherwise None."""
     if a is None or b is None:
         return "are not both in the result's list of ranks, so they are not known to be on two hosts"
     if a.node_id == b.node_id:

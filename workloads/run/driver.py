@@ -40,7 +40,7 @@ def main(text: str) -> int:
 def run_command(command: tuple[str, ...], environment: dict[str, str], secrets: dict[str, str]) -> int:
     """Run a command in place of this process, and return its exit code.
 
-    Without secrets, it replaces this process, and the function returns only if it cannot run. Else this process removes
+    Without secrets, it replaces this process, and the function returns only if it cannot run. Otherwise, it removes
     them from its output.
     """
     # The image's interpreter need not be on PATH.

@@ -46,7 +46,7 @@ def read(assignments: Sequence[str], file: Path | None, names: Sequence[str], ow
 
     Args:
         assignments: `NAME=VALUE` of each --env, which takes precedence over the file.
-        names: Name of each --secret: its value is in `own`, else in the file.
+        names: Name of each --secret: its value is in `own`, otherwise in the file.
         own: Environment of this process.
     """
     filed = {} if file is None else dict(_lines(file))

@@ -1,4 +1,4 @@
-"""Progress of a job on stderr: a bar on a terminal, else plain lines."""
+"""Progress of a job on stderr: a bar on a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 

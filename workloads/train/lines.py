@@ -175,7 +175,7 @@ def duration(seconds: float) -> str:
 
 
 def _where(event: Event) -> str:
-    """Return where a resumed run continues: the epoch if it stopped at the end of one, else the step."""
+    """Return where a resumed run continues: the epoch if it stopped at the end of one, otherwise the step."""
     step, done, epochs = event["step"], event["done"], event.get("epochs")
     if done and epochs and step == event["steps"] // epochs * done:
         return f"epoch {done + 1}"

@@ -60,7 +60,7 @@ class TrainState:
 
     @property
     def evaluated(self) -> nn.Module:
-        """The model with the averaged weights if there are any, else the model itself."""
+        """The model with the averaged weights if there are any, otherwise the model itself."""
         return self.model if self.average is None else self.average.module
 
     def parts(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ Identify = Callable[[Json, Mapping[str, Any]], str]
 
 
 def region_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the region of a resource: its own, else the provider's."""
+    """Return the region of a resource: its own, otherwise the provider's."""
     return str(inputs.get("region") or config.get("region") or "us-east-1")
 
 

@@ -64,7 +64,7 @@ def region_of_location(location: str) -> str:
 
 
 def project_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the project of a resource: its own, else the provider's, else ""."""
+    """Return the project of a resource: its own, otherwise the provider's, otherwise ""."""
     return str(inputs.get("project") or config.get("project") or "").removeprefix("projects/")
 
 
@@ -75,7 +75,7 @@ def region_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def location_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the zone or region of a cluster or node pool: its own, or the provider's zone or region, else ""."""
+    """Return the zone or region of a cluster or node pool: its own, or the provider's zone or region, otherwise ""."""
     return str(inputs.get("location") or config.get("zone") or config.get("region") or "")
 
 

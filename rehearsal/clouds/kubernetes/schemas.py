@@ -204,7 +204,7 @@ def _strict(shape: Json) -> Json:
 
 
 def _root(shape: Json, definitions: Json) -> Json:
-    """Return an object's schema with Kubernetes' metadata, of which the name is required."""
+    """Return an object's schema with Kubernetes metadata, of which the name is required."""
     metadata = _reference(_META, _published("", "v1"), definitions)
     named: Json = {"allOf": [metadata, {"required": ["name"]}]}
     properties = {**shape["properties"], "metadata": named}

@@ -2,7 +2,7 @@
 
 Replaces the head's job API, since no container runs. It responds to the three requests that KubeRay 1.6.2 sends for a
 RayJob (ray-operator/controllers/ray/rayjob_controller.go: submit, get, stop) like Ray 2.60, but only if the Service
-selects a ready head pod. With `authOptions.mode: token` it requires the cluster's token, else returns 401.
+selects a ready head pod. With `authOptions.mode: token` it requires the cluster's token, otherwise returns 401.
 Jobs end with the head that has them, or with its container: nothing stores them (Ray docs, fault_tolerance/gcs, read
 2026-11).
 """

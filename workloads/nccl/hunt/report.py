@@ -86,7 +86,7 @@ def show(result: HuntResult, console: Console) -> None:
 
 
 def _named(result: HuntResult) -> list[int]:
-    """Return the units to list by name: those of the matrix if it is shown, else those in question."""
+    """Return the units to list by name: those of the matrix if it is shown, otherwise those in question."""
     if not result.accused and not result.findings:
         return []
     units, _ = _matrix(result)
