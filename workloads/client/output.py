@@ -48,7 +48,7 @@ class LineOptions:
 
     def __post_init__(self) -> None:
         if self.rank and self.all_ranks:
-            raise WorkloadError("--rank and --all exclude each other: use only one")
+            raise WorkloadError("--rank and --all exclude each other: use only one of them")
         if any(rank < 0 for rank in self.rank):
             raise WorkloadError(f"--rank {min(self.rank)}: ranks count from 0")
 

@@ -67,7 +67,7 @@ def read(assignments: Sequence[str], file: Path | None, names: Sequence[str], ow
         if not equals:
             raise WorkloadError(f"{option}: write --env NAME=VALUE")
         if name in secrets:
-            raise WorkloadError(f"{option} and --secret {name} exclude each other: use only one")
+            raise WorkloadError(f"{option} and --secret {name} exclude each other: use only one of them")
         _check(option, name, value)
         plain[name] = value
     return Variables(plain, secrets)

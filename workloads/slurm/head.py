@@ -45,8 +45,7 @@ class Cluster:
 
     @property
     def gcs(self) -> str:
-        """`HOST:PORT` of the control store, which a started head writes (Ray 2.60: scripts/scripts.py); empty
-        before."""
+        """`HOST:PORT` of the control store, which a started head writes (Ray 2.60: scripts/scripts.py); else empty."""
         return self._written.read_text().strip() if self._written.exists() else ""
 
     def alive(self) -> dict[str, Mapping[str, float]]:

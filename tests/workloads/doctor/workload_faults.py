@@ -268,7 +268,11 @@ FAULTS = [
                     ("Preempted", "InClusterQueue", "Preempted to accommodate a workload (UID: 1)"),
                 ),
             ),
-            ("evicted: node gpu-1 failed", "no other one", workload(("Evicted", "NodeFailures", "node gpu-1 failed"))),
+            (
+                "evicted: node gpu-1 failed",
+                "no replacement",
+                workload(("Evicted", "NodeFailures", "node gpu-1 failed")),
+            ),
             (
                 "check is not met: Retrying after failure",
                 "queues it again",

@@ -60,8 +60,8 @@ def test_sweep_ends_at_or_below_its_end() -> None:
     [
         (2, 1, {"factor": 2}, "swap"),
         (1, 2, {"factor": 1}, "never reaches"),
-        (1, 2, {}, "one of the two"),
-        (1, 2, {"factor": 2, "step": 2}, "one of the two"),
+        (1, 2, {}, "only one of them"),
+        (1, 2, {"factor": 2, "step": 2}, "only one of them"),
         (1, 1001, {"step": 1}, "1001 sizes"),
     ],
 )

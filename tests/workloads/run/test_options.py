@@ -138,7 +138,7 @@ def test_names_that_only_sound_like_secrets_are_accepted() -> None:
 def test_a_secret_has_a_value_and_is_given_once() -> None:
     with pytest.raises(WorkloadError, match="HF_TOKEN is not set in this environment"):
         read(secret=("HF_TOKEN",), HF_TOKEN="")
-    with pytest.raises(WorkloadError, match="one of the two"):
+    with pytest.raises(WorkloadError, match="only one of them"):
         read("A=1", secret=("A",), A="2")
     with pytest.raises(WorkloadError, match="protected"):
         read(secret=("RAY_AUTH_TOKEN",), RAY_AUTH_TOKEN="x")

@@ -234,7 +234,7 @@ def test_a_dry_run_sends_nothing_and_shows_what_would_run(
         ("--nodes 0 -- x", "greater than or equal to 1"),
         ("--max-restarts 2 -- x", "add --nodes 1"),
         ("--request-id a/b -- x", "--request-id a/b"),
-        ("--rank 1 --all -- x", "one of the two"),
+        ("--rank 1 --all -- x", "only one of them"),
         ("--rank -1 -- x", "count from 0"),
         ("--nodes 1 --since yesterday -- x", "--since yesterday: write a number"),
         ("--since 5m -- x", "has no ranks"),

@@ -50,7 +50,7 @@ def test_without_gpus_the_defaults_are_small() -> None:
     [
         ({"workers": 17}, "--workers 17"),
         ({"global_batch": 15}, "--global-batch 15: 16 workers"),
-        ({"name": "a", "resume": "b"}, "one of the two"),
+        ({"name": "a", "resume": "b"}, "only one of them"),
         ({"name": "../a"}, "folder"),
         ({"log": "tensorboard", "checkpoint_dir": "gs://bucket/a"}, "object stores cannot append"),
         ({"compare": Path("/nowhere.json")}, "cannot read /nowhere.json.*--workers 1 --json"),
