@@ -167,7 +167,7 @@ def not_ready(tier: str) -> str:
 
 
 def too_late(left_s: float) -> str:
-    """Return that too little time is left for real pods, or an empty string."""
+    """Return a message if too little time is left for real pods, otherwise an empty string."""
     left, budget, needed = (round(seconds / 60) for seconds in (max(0.0, left_s), BUDGET_S, PODS_S))
     return "" if left_s >= PODS_S else f"{left} minutes are left of {budget}, and it may take {needed}"
 

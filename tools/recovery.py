@@ -243,7 +243,7 @@ def what_exists(deployment: Mapping[str, Any], place: Place) -> dict[str, str]:
 
 
 def own(creates: Sequence[PendingCreate], ids: Mapping[str, str], read: Callable[..., str]) -> dict[str, str]:
-    """Return the `ids` (URN -> import ID) without those that lead to no resource.
+    """Return the `ids` (URN -> import ID) without those that do not lead to a resource.
 
     Raises:
         UnclearError: A resource is another clone's, or cannot be read.

@@ -1,7 +1,7 @@
 """Secrets of a run, on their way from the client to the job's driver: only the driver can read what Ray stores.
 
 The request has the client's public key. The driver writes its own to the job's log and waits. The client seals the
-values to it and stores them with Ray's upload of packages, `PUT /api/packages/gcs/NAME`, from where the driver takes
+values to it and stores them with Ray's upload of packages, `PUT /api/packages/gcs/NAME`, from which the driver takes
 them. Both private keys exist in one process each. Nobody else can make a package that the driver accepts.
 
 Ray deletes the package some minutes after its `GET`, whatever became of client and driver (RAY_RUNTIME_ENV_TEMPORARY_

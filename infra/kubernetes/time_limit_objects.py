@@ -98,7 +98,7 @@ def _end(args: RayArgs) -> tuple[list[dict[str, Any]], str | None]:
 
 
 def rules(args: RayArgs) -> list[Any]:
-    """Return the rights of its account: to see pods, and to change this workload, which a policy limits to its end."""
+    """Return the rights of its account: to list pods, and to change this workload; a policy allows only ending it."""
     _, owned = _end(args)
     change = {"apiGroups": [RAY_API.partition("/")[0]], "resources": [_resource(args)], "verbs": ["get", "patch"]}
     queue = {"apiGroups": [KUEUE_API.partition("/")[0]], "resources": [owned], "verbs": ["list", "patch"]}

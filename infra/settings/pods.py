@@ -135,4 +135,4 @@ def not_a_mount_path(path: str) -> Findings:
         yield Finding(f"Kubernetes rejects {path}, which contains .., a double slash or a colon.", fix)
     elif clean in ("/", "/home", "/home/ray") or SYSTEM_FOLDERS.match(clean):
         fix = "choose a separate folder, such as /bucket or /mnt/bucket"
-        yield Finding(f"A volume at {clean} hides files of the image that Ray, CUDA or NCCL needs.", fix)
+        yield Finding(f"A volume at {clean} hides files of the image that Ray, CUDA or NCCL need.", fix)

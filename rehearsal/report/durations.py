@@ -1,8 +1,8 @@
 """Time that resources take to create and to delete, where somebody published it.
 
 The clouds publish no such figures; these are medians of public logs of `terraform apply` and `terraform destroy`, which
-call the same APIs. The wait for GPU capacity is not included: a node pool without nodes is created in minutes, its
-capacity may take days. A type without a row has no known duration.
+call the same APIs. The wait for GPU capacity is not included: a node pool without nodes is created in minutes, but
+its capacity may take days. A type without a row has no known duration.
 """
 
 from __future__ import annotations

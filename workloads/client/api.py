@@ -216,7 +216,7 @@ class JobsApi:
         deadline = time.monotonic() + timeout_s
         while not (job := self.job(job_id)).terminal:
             if time.monotonic() > deadline:
-                raise WorkloadError(f"job {job_id} still {job.status} {timeout_s:.0f} s after the request to stop")
+                raise WorkloadError(f"job {job_id} is still {job.status} {timeout_s:.0f} s after the request to stop")
             time.sleep(0.5)
         return job
 

@@ -58,7 +58,7 @@ def dashboard(
 
 def serve(
     *,
-    show_token: Annotated[bool, option(help="Print its token, such as for an OpenAI client's API key.")] = False,
+    show_token: Annotated[bool, option(help="Print its token, for example as an OpenAI client's API key.")] = False,
     options: Flat[StackOptions] = StackOptions(),
 ) -> int:
     """Print the URL of the service, and keep it open.

@@ -205,7 +205,7 @@ def _waiting(state: State, body: Json, refused: bool) -> Iterator[Problem]:
         cure = "wait until nodes of one domain are free, or ask for fewer nodes (docs/queues.md)"
         yield Problem(where, "no domain of its topology has all its nodes free", text, cure, "warning")
     elif reserved.get("status") != "True" and age > PENDING_S:
-        cure = "wait for the workloads before it: kubectl -n ray get workloads"
+        cure = "wait for the workloads ahead of it: kubectl -n ray get workloads"
         yield Problem(where, f"has waited {age / 60:.0f} min in the queue", text, cure, "warning")
     elif age > WAITING_S and not refused:
         checks = (body.get("status") or {}).get("admissionChecks") or []

@@ -121,7 +121,7 @@ def bundle_of(
     for what, add in chain(_pod_logs(stack, found, state), _job_logs(stack, found, state)):
         with reading(missing, what):
             if time.monotonic() > until:
-                raise WorkloadError(f"the logs before it took {LOGS_S} s")
+                raise WorkloadError(f"the previous logs took {LOGS_S} s")
             add()
     not_read = [
         *(f"{what}: {reason}" for what, reason in missing.items()),
@@ -156,7 +156,7 @@ def _job_logs(stack: Connection, bundle: Bundle, state: State) -> Iterator[tuple
             text, whole = stack.api.end_of_log(Job.of(details))
             add_job_log(bundle, job_id, text)
             if not whole:
-                bundle.cut[f"log of job {job_id[:LONGEST_NAME]}"] = "its end is too long: these lines are from before"
+                bundle.cut[f"log of job {job_id[:LONGEST_NAME]}"] = "its end is too long: these lines precede it"
 
         yield f"log of job {job_id[:LONGEST_NAME]}", add
 
@@ -174,7 +174,7 @@ def add_job_log(bundle: Bundle, job_id: str, text: str) -> None:
         elif (rank := rank_of(event)) is not None and len(ranks) < RANKS:
             ranks.setdefault(rank, event)
         else:
-            bundle.cut[f"nccl/{name}"] = f"logs of more than {RANKS} ranks, or of no rank, were left out"
+            bundle.cut[f"nccl/{name}"] = f"logs of more than {RANKS} ranks, or without a rank, were left out"
     bundle.add_log(f"jobs/{name}.log", lines)
     if nccl:
         bundle.add_log(f"nccl/{name}/log.txt", nccl)

@@ -42,7 +42,7 @@ def operators(state: State) -> Iterator[Problem]:
         # Of the cloud's own Deployments some replicas may wait for a node that never comes.
         if wanted and not there and state.age(since) > STARTING_S:
             where = f"Deployment {each['metadata']['namespace']}/{name_of(each)}"
-            yield Problem(where, "the controller does not run", f"0 of {wanted} replicas available")
+            yield Problem(where, "the controller is not running", f"0 of {wanted} replicas available")
 
 
 @check("workload", "rayclusters", "rayjobs", "jobs", "rayservices", cure="make up")
@@ -81,7 +81,7 @@ def workload(state: State) -> Iterator[Problem]:
         cure = f"rdma-ray inspect keeps the logs; kubectl -n ray describe rayservice {ray.cluster} (docs/serving.md)"
         yield Problem(where, "its application does not run", "; ".join(broken), cure)
     elif not status and state.age(body["metadata"].get("creationTimestamp")) > PENDING_S:
-        cure = "does the operator run, and does it watch this namespace? kubectl -n kuberay-system get pods"
+        cure = "is the operator running, and does it watch this namespace? kubectl -n kuberay-system get pods"
         yield Problem(where, "no operator acts on it", "it has no status", cure)
     elif status.get("state") == "failed":
         yield Problem(

@@ -53,7 +53,7 @@ class Probe:
         self.missing: list[str] = []
         self.first: Counters = {}
         self.last: tuple[float, Counters] | None = None
-        """Time and counters of the reading before."""
+        """Time and counters of the previous reading."""
         self.nvml: Any = None
         self.gpus: dict[str, Any] = {}
         self.events: Any = None

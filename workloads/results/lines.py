@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 TORCHRUN = "torchrun on "
-"""First words of a line that torchrun itself writes: how it ends its ranks, mostly."""
+"""First words of lines that torchrun itself writes, mostly about how it ends its ranks."""
 _FORM = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) rank (\d{1,6}) \| (.*)", re.DOTALL)
 
 

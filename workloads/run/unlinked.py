@@ -1,7 +1,7 @@
 """Files and folders opened without following a link, so that the checked file is also the one that is read.
 
 Every part of a path may be replaced by a link between a check and an open. So a path is opened part by part, each
-relative to the one before (openat(2) with O_NOFOLLOW), and its state is that of the open file (fstat).
+relative to the previous one (openat(2) with O_NOFOLLOW), and its state is that of the open file (fstat).
 """
 
 from __future__ import annotations

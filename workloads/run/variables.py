@@ -85,7 +85,9 @@ def _check(option: str, name: str, value: str) -> None:
 
 def _check_name(option: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise WorkloadError(f"{option}: a name has letters, digits and underscores, and does not begin with a digit")
+        raise WorkloadError(
+            f"{option}: use letters, digits and underscores in a name, and do not begin it with a digit"
+        )
     for pattern, reason in PROTECTED:
         if pattern.fullmatch(name):
             raise WorkloadError(f"{option}: {name} is protected: {reason}. Leave it out")

@@ -28,7 +28,7 @@ def _word(text: str) -> str:
 
 
 Word = Annotated[str, AfterValidator(_word)]
-"""Value of an #SBATCH line: sbatch splits these lines at spaces, and a quote needs its other half."""
+"""Value of an #SBATCH line: sbatch splits these lines at spaces, and quotes must match."""
 
 
 class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
@@ -47,7 +47,7 @@ class SlurmOptions(BaseModel, frozen=True, extra="forbid"):
         " published bandwidths.",
     )
     memory: Word | None = Field(None, description="Memory of each node, as sbatch's --mem.")
-    exclusive: bool = Field(False, description="Share the nodes with no other job.")
+    exclusive: bool = Field(False, description="Do not share the nodes with other jobs.")
     partition: Annotated[Word | None, option("-p")] = Field(None, description="Partition. [default: Slurm's]")
     account: Annotated[Word | None, option("-A")] = Field(None, description="Account that pays. [default: Slurm's]")
     qos: Word | None = Field(None, description="Quality of service.")

@@ -38,7 +38,7 @@ PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}
 class RankTimes:
     """One rank's part of the last attempt. `step_s[i]` and `wait_s[i]` are of step number i of the attempt.
 
-    `step_s` spans from the end of the step before to the step's own end on the device. It includes `wait_s`, in which
+    `step_s` spans from the end of the previous step to the step's end on the device. It includes `wait_s`, in which
     the loop waited for the data source while the device had nothing to do, and excludes compilation, checkpoints and
     evaluations. `waiting_s` is the part from the rank's own gradients to the end of their reduction, empty if it is not
     known.
@@ -55,8 +55,8 @@ class RankTimes:
 class AttemptTimes:
     """Measurements of the last attempt, which trained from `first_step` on.
 
-    The first `warm_up` steps (allocations, clocks) are in no average. `losses` are [step, mean loss over all ranks of
-    the steps since the one before] of the whole run. `units` of a sample are what rates count. `single` is the rate of
+    The first `warm_up` steps (allocations, clocks) are not in the averages. `losses` are [step, mean loss over all ranks of
+    the steps since the previous one] of the whole run. `units` of a sample are what rates count. `single` is the rate of
     one worker alone.
     """
 

@@ -83,7 +83,7 @@ def _figures(figures: TrainFigures, world: int, per_s: str) -> list[tuple[str, s
         passes = f"{duration(comm.with_s)} with it, {duration(comm.without_s)} without, {comm.passes} passes each"
         found.append(("gradients' reduction", f"{exposed}: {passes}"))
     compiled = f"{duration(figures.compile_s)} to compile, " if figures.compile_s is not None else ""
-    found.append(("before", f"{compiled}{duration(figures.warm_up_s)} of warm-up, in no average"))
+    found.append(("before", f"{compiled}{duration(figures.warm_up_s)} of warm-up, not in the averages"))
     if figures.peak_memory is not None:
         found.append(("peak memory", f"{figures.peak_memory / 2**30:.1f} GiB on the fullest GPU"))
     if (scaling := figures.scaling) is not None:

@@ -113,7 +113,7 @@ class TrainFigures(ResultPart):
 class Curve(ResultPart):
     """Curves over the steps, thinned for a plot: loss of the whole run, step times of the last attempt.
 
-    `loss` are [step, mean loss since the one before]. `step_s` are [last step of a stretch, median, longest] of the
+    `loss` are [step, mean loss since the previous one]. `step_s` are [last step of a stretch, median, longest] of the
     slowest rank's times, warm-up included.
     """
 

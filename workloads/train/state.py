@@ -35,7 +35,7 @@ from workloads.train.result import Communication
 
 @dataclass
 class Progress:
-    """Progress of a run. `losses` are [step, mean loss since the one before]; `epoch_*` sum the unfinished epoch."""
+    """Progress of a run. `losses` are [step, mean loss since the previous one]; `epoch_*` sum the unfinished epoch."""
 
     step: int = 0
     losses: list[tuple[int, float]] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Timer:
     """Times steps on the device, from the end of one to the end of the next, without waiting for the device.
 
     `settle` converts what a GPU recorded to seconds; after it, `step_s` and `wait_s` are complete. `pauses` are seconds
-    by kind that belong to no step.
+    by kind that do not belong to a step.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -157,8 +157,8 @@ class Timer:
 
         Args:
             wait_s: Time that the thread waited for the step's data.
-            arrived: CUDA event at which the data came. The wait counts as far as the device had nothing to do: the
-                thread is ahead of it, and may wait while it computes the step before.
+            arrived: CUDA event at which the data came. Only waits while the device was idle count: the
+                thread runs ahead, and may wait while the device computes the previous step.
         """
         now = self.mark()
         self.marks.append((self.before, now, wait_s, arrived))

@@ -14,7 +14,7 @@ from .part import ANSWER_S, BROKEN, JobPod, Link, OverError
 from .pod import Pod
 
 LOOK_S, LOOK_MOST_S = 0.5, 5.0
-"""Pauses grow: pods may look for hours, and every attempt is a DNS query."""
+"""Pauses grow, because pods may search for hours, and every attempt is a DNS query."""
 
 
 class NotTheHeadError(Exception):

@@ -71,7 +71,7 @@ def test_the_report_on_a_terminal() -> None:
         "MFU": "11.9 % of the GPU's bf16 peak",
         "data": "waited for 10.0 % of the time",
         "gradients' reduction": "10.0 % of a pass exposed: 100.0 ms with it, 90.0 ms without, 2 passes each",
-        "before": "7 s to compile, 2.5 s of warm-up, in no average",
+        "before": "7 s to compile, 2.5 s of warm-up, not in the averages",
         "peak memory": "60.0 GiB on the fullest GPU",
         "ranks": "compute 80.0 ms to 80.0 ms of a step, wait for the reduction 10.0 ms to 10.0 ms",
         "graphs": "1 compiled by inductor, 7 after the split at DDP's buckets; 0 graph breaks",

@@ -98,7 +98,7 @@ def explain(fleet: Fleet, test: GroupProbe) -> GroupProbe | None:
         limit = (alone.limit or 0) * (alone.reference or 0)
         if len(units) > 2 or not fleet.good.issuperset(units) or max(alone.samples, default=0) > limit:
             return alone
-        text = "slow between these two and fast from both to others: look at the path between them, not at a node"
+        text = "slow between these two, but fast from both to others: look at the path between them, not at a node"
         fleet.find("fabric", units, text, [test, alone])
         return None
     if overloaded:

@@ -180,7 +180,7 @@ def _settle(fleet: Fleet, suspects: Sequence[Suspects], size: int) -> None:
             return
         suspects = _narrow(fleet, failed, size)
     for test in failed:
-        text = "this group fails repeatedly, and none of its units fails with others"
+        text = "this group fails repeatedly, but none of its units fails with others"
         fleet.find("intermittent", test.suspects, text, [test])
 
 

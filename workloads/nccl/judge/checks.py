@@ -148,12 +148,12 @@ def ranks(run: MeasuredRun, log: LogFacts, expected: Expectation) -> Iterator[Ev
         yield failure("split", text)
     elif found is None:
         if log.nranks is None:
-            text = f"{of}, and neither the output nor a log shows the number of ranks"
+            text = f"{of}, but neither the output nor a log shows the number of ranks"
             yield failure("ranks-unknown", text)
     elif found < expected.ranks:
-        yield failure("too-few-ranks", f"{of}, and {found} ranks took part")
+        yield failure("too-few-ranks", f"{of}, but {found} ranks took part")
     elif found > expected.ranks:
-        yield failure("another-run", f"{of}, and {found} ranks took part: another run's output?")
+        yield failure("another-run", f"{of}, but {found} ranks took part: another run's output?")
 
 
 def hosts(run: MeasuredRun, log: LogFacts, expected: Expectation) -> Iterator[EvidenceFinding]:
@@ -203,7 +203,7 @@ def gpus(run: MeasuredRun, expected: Expectation) -> Iterator[EvidenceFinding]:
     models = sorted({member.gpu for member in run.members if member.gpu})
     others = [model for model in models if not re.search(rf"\b{machine.gpu}\b", model)]
     if others:
-        text = f"{machine.name} machines have {machine.gpu} GPUs, and the ranks ran on {', '.join(others)}"
+        text = f"{machine.name} machines have {machine.gpu} GPUs, but the ranks ran on {', '.join(others)}"
         yield failure("other-gpu", text)
 
 
@@ -234,7 +234,7 @@ def possible(run: MeasuredRun, log: LogFacts, expected: Expectation) -> Iterator
         best = busbw(row.op, row.size, shortest / 1e6, run.ranks or expected.ranks)
         if best > rules.TOLERANCE * limit:
             text = (
-                f"{row.name}: {best:.1f} GB/s, and the NICs of {expected.machine} allow {limit:.1f}:"
+                f"{row.name}: {best:.1f} GB/s, but the NICs of {expected.machine} allow {limit:.1f}:"
                 " this did not go through the NICs"
             )
             yield failure("over-limit", text)

@@ -41,7 +41,7 @@ Level = tuple[str, float, str]
 Groups = dict[str, list[Row]]
 """Rows of increasing size by the name of their plot, or of their line, which is empty if a plot has only one."""
 Drawn = tuple[str, str, Figure, str]
-"""Title, caption, figure, and a text for screen readers."""
+"""Title, caption, figure, and text for screen readers."""
 
 
 def all_plots(result: BenchResult) -> dict[str, list[tuple[str, str, Markup]]]:

@@ -19,7 +19,7 @@ class Feed:
     """Batches on the device. Images of bytes are copied as bytes, and normalized there like ToTensor and Normalize.
 
     `wait_s` is the time that the thread waited for the source alone to return the last batch. `arrived` is an event on
-    CUDA, queued when the batch came: it passes at once if the device had nothing to do, and else with the step before.
+    CUDA, queued when the batch came: it passes at once if the device had nothing to do, and otherwise with the previous step.
     `Timer` thus leaves out what the device computed meanwhile. None if nothing was copied.
     """
 
@@ -55,6 +55,6 @@ class Feed:
         return images, labels
 
     def peek(self) -> Batch:
-        """Return the next batch, which the next call of `next` returns again. The wait for it counts in no step."""
+        """Return the next batch, which the next call of `next` returns again. The wait for it does not count toward a step."""
         self._next = next(self)
         return self._next
