@@ -10,7 +10,7 @@ STACK = "rdma-ray-stack"
 OWNER_BYTES = 4
 OWNER = "rdma-ray-owner"
 """Label and tag with the random id of a stack's state. Names derive from the stack's name alone, so a stack of the same
-name that another clone has in the same account has them, too: `tools.recovery` adopts no resource of another owner."""
+name that another clone has in the same account also has them: `tools.recovery` adopts no resource of another owner."""
 
 
 def shorten(name: str, room: int) -> str:

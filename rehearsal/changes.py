@@ -82,7 +82,7 @@ EDITS = (
     Edit(name="new maximum run time", stack="gke", settings=("nodes.maxRunHours=24",)),
     *_both("a time limit of the workload", "nodes.maxHours=48"),
     *_both("add a bucket", "storage.bucket=my-training-data"),
-    *_both("what an audit asks for", "hardening=true"),
+    *_both("what audits require", "hardening=true"),
     Edit(name="nodes not close together", stack="gke", settings=("nodes.compact=false",)),
     Edit(name="another GPU driver", stack="gke", settings=("nodes.gpuDriver=default",)),
     Edit(name="one more authorized network", stack="gke", settings=("access.authorizedNetworks[0]=10.9.0.0/16",)),

@@ -165,7 +165,7 @@ def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[
         arns = "\n".join(f"  {each.arn}" for each in matches)
         raise UnclearError(
             f"An interrupted run was creating {create.urn}.\nSeveral resources have its tags:\n{arns}\n"
-            "AWS lists deleted ones, too, for a while. Delete those that the stack does not need, or remove the tag"
+            "AWS also lists deleted ones for a while. Delete those that the stack does not need, or remove the tag"
             f" {STACK} from them, and run this again. Nothing was changed."
         )
     if not matches:

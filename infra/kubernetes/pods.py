@@ -66,7 +66,7 @@ UNPRIVILEGED = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-"""Security context of a container that needs nothing of its node."""
+"""Security context of a container that needs nothing from its node."""
 
 SCRIPTS = "/etc/rdma-ray"
 """Folder of the scripts in the pods of an Indexed Job, an NCCL Job or a RayService."""

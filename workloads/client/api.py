@@ -143,7 +143,9 @@ class JobsApi:
         token = self.token.get_secret_value()
         if not (token.isascii() and token.isprintable()):
             # http.client's own error would print it.
-            raise WorkloadError("the token in the stack's outputs has characters that no HTTP header can have")
+            raise WorkloadError(
+                "the token in the stack's outputs contains characters that an HTTP header cannot contain"
+            )
         return {"Authorization": f"Bearer {token}"}
 
     def job(self, job_id: str) -> Job:
@@ -221,7 +223,7 @@ class JobsApi:
         return job
 
     def forget(self, job_id: str) -> None:
-        """Delete the record of a job that is over; of one whose ID could name another job, nothing."""
+        """Delete the record of a job that is over, unless its ID could name another job."""
         if reaches(job_id):
             self.call(_path(job_id), method="DELETE")
 

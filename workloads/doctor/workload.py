@@ -148,7 +148,7 @@ def _selects(selector: Json, its: dict[str, str]) -> bool:
 
 @check("images", "pods", cure="pin ray.image by its digest in the stack file, then make up")
 def images(state: State) -> Iterator[Problem]:
-    """Pods of Ray run different images, or different contents of one tag; of sidecars, too."""
+    """Pods of Ray, including sidecars, run different images, or different contents of one tag."""
     found: dict[str, dict[str, list[str]]] = {}
     ours: set[str] = set()
     for pod in state.objects("pods"):

@@ -19,7 +19,7 @@ END_POLL_S = 0.1
 
 
 def run_masked(command: Sequence[str], environment: Mapping[str, str], masker: Masker) -> int:
-    """Run a command to its end, pass its output on without secrets, and return its exit code, 128 + N after a signal.
+    """Run a command to its end, pass on its output without secrets, and return its exit code, 128 + N after a signal.
 
     Each signal reaches it once: Ray sends one to every process of a job (dashboard/modules/job/job_supervisor.py,
     2.60), others to this process or its process group, which the command then does not share.

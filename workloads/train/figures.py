@@ -55,9 +55,9 @@ class RankTimes:
 class AttemptTimes:
     """Measurements of the last attempt, which trained from `first_step` on.
 
-    The first `warm_up` steps (allocations, clocks) are not in the averages. `losses` are [step, mean loss over all ranks of
-    the steps since the previous one] of the whole run. `units` of a sample are what rates count. `single` is the rate of
-    one worker alone.
+    The first `warm_up` steps (allocations, clocks) are not in the averages. `losses` are [step, mean loss over all
+    ranks of the steps since the previous one] of the whole run. `units` of a sample are what rates count. `single` is
+    the rate of one worker alone.
     """
 
     clock: Clock

@@ -60,7 +60,7 @@ def trusts(state: View, role: object, service: str, action: str = "sts:AssumeRol
 
 
 def open_within(state: View, group: str, port: int) -> bool:
-    """Return whether members of a security group reach each other on a TCP port. Inline rules count, too."""
+    """Return whether members of a security group reach each other on a TCP port. Inline rules also count."""
     live = state.get(tokens.SECURITY_GROUP, group) or {}
 
     def lets(rule: Mapping[str, Any]) -> bool:

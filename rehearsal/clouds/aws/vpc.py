@@ -87,7 +87,7 @@ def identify_route(inputs: Json, _config: Mapping[str, Any]) -> str:
 
 
 def internet_gateway(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str | None:
-    """Return the target of a route, if it is an internet gateway; "local" and other gateways are targets, too."""
+    """Return the target of a route, if it is an internet gateway; "local" and other gateways are also targets."""
     return str(value) if str(value).startswith("igw-") else None
 
 

@@ -19,8 +19,8 @@ class Feed:
     """Batches on the device. Images of bytes are copied as bytes, and normalized there like ToTensor and Normalize.
 
     `wait_s` is the time that the thread waited for the source alone to return the last batch. `arrived` is an event on
-    CUDA, queued when the batch came: it passes at once if the device had nothing to do, and otherwise with the previous step.
-    `Timer` thus leaves out what the device computed meanwhile. None if nothing was copied.
+    CUDA, queued when the batch came: it passes at once if the device had nothing to do, and otherwise with the previous
+    step. `Timer` thus leaves out what the device computed meanwhile. None if nothing was copied.
     """
 
     def __init__(self, batches: Iterator[Batch], device: torch.device, memory_format: torch.memory_format) -> None:
@@ -55,6 +55,7 @@ class Feed:
         return images, labels
 
     def peek(self) -> Batch:
-        """Return the next batch, which the next call of `next` returns again. The wait for it does not count toward a step."""
+        """Return the next batch, which the next call of `next` returns again. The wait for it does not count toward a
+        step."""
         self._next = next(self)
         return self._next
