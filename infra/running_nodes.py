@@ -3,7 +3,7 @@
 The engine's `protect` refuses replacements of resources only. An update in place of a node group or node pool can also
 end every node in it: each is drained and recreated, and a gang of Ray workers does not survive the loss of one.
 
-A PodDisruptionBudget of the workers would do worse. GKE waits an hour for one and then goes on; EKS fails after 15
+A PodDisruptionBudget of the workers would do worse. GKE waits an hour for one and then continues; EKS fails after 15
 minutes with a part of the group updated; and pods would get no SIGTERM from the drains that precede a reclaim.
 """
 

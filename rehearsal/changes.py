@@ -143,7 +143,7 @@ class Up:
     def __str__(self) -> str:
         ended = [f"{self.gpu_nodes} GPU nodes end"] * bool(self.gpu_nodes)
         ended += ["the head's node is replaced"] * bool(self.head_nodes)
-        job = "the job ends" if self.ends_job else "the job goes on"
+        job = "the job ends" if self.ends_job else "the job continues"
         said = "refused by `protect`" if self.protected else f"refused: {self.problem}" if self.problem else "done"
         return ", ".join((said, *ended, job))
 

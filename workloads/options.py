@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
 
 ROOT = Path(__file__).resolve().parents[1]
-"""Folder of `workloads`: of a clone, the root."""
+"""Folder that contains `workloads`: the root of a clone."""
 
 
 def option(*aliases: str, **parameter: Any) -> Any:

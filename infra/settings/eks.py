@@ -146,8 +146,8 @@ class EksAccess(CloudAccess):
         (),
         title="ARNs of IAM roles or users",
         examples=["arn:aws:iam::111122223333:role/ops"],
-        description="eks: ARNs of additional IAM roles and users that administer the cluster. The identity that creates "
-        "it always does and must not be in the list.",
+        description="eks: ARNs of additional IAM roles and users that administer the cluster. The identity that "
+        "creates it always does and must not be in the list.",
     )
     egress: Literal["nat", "endpoints"] = "nat"
     image_mirror: Text | None = Field(

@@ -148,7 +148,7 @@ class ClusterProvider(Provider):
         raise AssertionError
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Delete the object and wait until it is gone, finalizers and dependents included."""
+        """Delete the object and wait until it is gone, including finalizers and dependents."""
         with failing(context), self._step("delete", request.type, request.urn) as (kind, _):
             if request.type == RELEASE:
                 with self._reaching() as state:

@@ -96,7 +96,7 @@ class ControlPlane(Programs):
         return self
 
     def stop(self, *names: str) -> None:
-        """Stop programs; without names all of them, and delete their files except logs."""
+        """Stop programs; without names, stop all of them, and delete their files except logs."""
         super().stop(*names)
         if not names:
             shutil.rmtree(self.work, ignore_errors=True)

@@ -147,7 +147,7 @@ def rollout_done(api: Api, namespace: str, name: str, within_s: float) -> None:
 
 
 def pods(api: Api, namespace: str, deployment: str) -> list[Json]:
-    """Return the pods that a Deployment's selector matches, terminating ones included."""
+    """Return the pods that a Deployment's selector matches, including terminating ones."""
     body = api.get("apps/v1", "Deployment", deployment, namespace)
     if body is None:
         return []

@@ -15,7 +15,7 @@ from workloads.doctor.state import State
 
 Json = dict[str, Any]
 _KUBELET = "kubernetes 1.36.1: pkg/kubelet/eviction/{helpers,eviction_manager}.go"
-_RESUME = "the job goes on from its last checkpoint with --resume"
+_RESUME = "the job continues from its last checkpoint with --resume"
 
 ENDS = (
     Cause(
@@ -31,7 +31,7 @@ ENDS = (
         "memory",
         r"low on resource: memory|MemoryPressure",
         "was evicted: its node had no memory left",
-        f"lower the memory of the node's pods, or what they keep with ray.put; {_RESUME}",
+        f"lower the memory of the node's pods, or keep fewer objects with ray.put; {_RESUME}",
         f"{_KUBELET}; ray-project/kuberay#2125",
     ),
     Cause(
@@ -149,7 +149,7 @@ def _ending(ended: Json) -> str:
     "memory", "pods", cure="raise the pod's memory, or keep less in it: ray.put and actors hold memory until they end"
 )
 def memory(state: State) -> Iterator[Problem]:
-    """A container of Ray's pods, sidecars included, was killed for its memory within the last day."""
+    """A container of Ray's pods, including sidecars, was killed for its memory within the last day."""
     for pod in state.objects("pods"):
         for each in containers(pod):
             states = (each.get("state") or {}, each.get("lastState") or {})
@@ -172,7 +172,7 @@ def _more_memory(container: str) -> str | None:
 
 @check("restarts", "pods", cure="kubectl -n ray logs POD -c CONTAINER --previous shows its last lines")
 def restarts(state: State) -> Iterator[Problem]:
-    """A container of Ray's pods, sidecars included, restarted within the last day; the head's ends every job."""
+    """A container of Ray's pods, including sidecars, restarted within the last day; the head's ends every job."""
     for pod in state.objects("pods"):
         for each in containers(pod):
             ended = (each.get("lastState") or {}).get("terminated") or {}

@@ -359,7 +359,7 @@ def broken_networks(state: State) -> list[tuple[str, str]]:
         interfaces = (pod["metadata"].get("annotations") or {}).get("networking.gke.io/interfaces")
         named |= {each["network"] for each in json.loads(interfaces)} if interfaces else set()
     found += [
-        (f"Network {name}", f"pods name it, and {GKE_NETWORK_API} has no such Network")
+        (f"Network {name}", f"pods name it, but {GKE_NETWORK_API} has no such Network")
         for name in sorted(named - known)
     ]
     return found

@@ -253,7 +253,7 @@ def read(kind: str, group_id: str | None = None) -> Scheduling:
 
 
 def all_nodes() -> list[dict[str, Any]]:
-    """Return Ray's nodes, dead ones included."""
+    """Return Ray's nodes, including dead ones."""
     nodes_of: Callable[[], list[dict[str, Any]]] = ray.nodes  # untyped in Ray
     return nodes_of()
 

@@ -22,7 +22,7 @@ TORCHRUN = "torch.distributed.run"
 class NodeShare:
     """Part of a run on one node: `node` of `nodes`, with `per_node` ranks. The ranks meet at `master`:`port`.
 
-    `environment` has the user's variables, secrets included.
+    `environment` has the user's variables, including secrets.
     """
 
     mode: Mode

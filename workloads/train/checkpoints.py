@@ -145,7 +145,7 @@ class RunFolder:
         self.filesystem.delete_dir(f"{self.path}/{name}")
 
     def started(self) -> list[str]:
-        """Return the names of all checkpoints, oldest first, those whose write did not finish included."""
+        """Return the names of all checkpoints, oldest first, including those that were not written completely."""
         return [name for name in self.names() if name.startswith("step-")]
 
     def checkpoints(self) -> list[str]:

@@ -97,7 +97,7 @@ def check_image() -> None:
 
 
 def fit(spec: TrainRunOptions, began: float) -> Record:
-    """Run Ray Train once, restarts after failures included."""
+    """Run Ray Train once, including restarts after failures."""
     ray_train = Trainer(
         gang(spec),
         cast(Any, work),  # typed as if it could return nothing

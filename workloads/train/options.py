@@ -18,7 +18,7 @@ STEPS = (50, 500)  # of `train convnext` without GPUs, and with
 
 
 class TrainRunOptions(BaseModel, frozen=True, extra="forbid"):
-    """A training run. Steps count from 0 over the whole run, resumed parts included.
+    """A training run. Steps count from 0 over the whole run, including resumed parts.
 
     At looks (every `look_every` steps, at checkpoints and at evaluations) the ranks exchange their losses and agree how
     to continue. Between looks no rank waits for its device. Checkpoints are written every `checkpoint_every` steps, at

@@ -52,7 +52,7 @@ class Straggler(ResultPart):
 
 
 class StepTime(ResultPart):
-    """Seconds of a measured step on its slowest rank, the wait for data included."""
+    """Seconds of a measured step on its slowest rank, including the wait for data."""
 
     mean: float
     p50: float
@@ -114,7 +114,7 @@ class Curve(ResultPart):
     """Curves over the steps, thinned for a plot: loss of the whole run, step times of the last attempt.
 
     `loss` are [step, mean loss since the previous one]. `step_s` are [last step of a stretch, median, longest] of the
-    slowest rank's times, warm-up included.
+    slowest rank's times, including warm-up.
     """
 
     loss: list[tuple[int, float]]

@@ -52,7 +52,7 @@ _IMMUTABLE = {
     status="404 NotFound",
 )
 def kind_is_served(call: Call) -> str | None:
-    """A custom kind needs its chart, or a feature of the cluster; a built-in one a version that has it."""
+    """A custom kind needs its chart, or a feature of the cluster; a built-in kind needs a version that has it."""
     kind = api(call.type)
     if _served(call, kind):
         return None

@@ -258,7 +258,7 @@ def test_a_token_that_no_header_can_have_is_not_printed(kubectl: Fake, capsys: p
     with connection(kubectl, jobs="http://127.0.0.1:1", token="secret\nrest"):
         assert main(["status"]) == Exit.ERROR
     assert "secret" not in (said := capsys.readouterr().err)
-    assert "does not answer" in said or "no HTTP header" in said
+    assert "does not answer" in said or "an HTTP header cannot" in said
 
 
 def test_dashboard_stays_at_its_address_until_ctrl_c(kubectl: Fake) -> None:

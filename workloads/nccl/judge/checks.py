@@ -128,7 +128,7 @@ def _disagreement(row: MeasuredRow, figures: RowFigures, run: MeasuredRun, ranks
     if factor is None or _agree(figures.busbw, expected * factor(n), coarse):
         return None
     text = (
-        f"{row.name}: busbw is {figures.busbw:g} GB/s, and with {n} ranks algbw {figures.algbw:g} gives"
+        f"{row.name}: busbw is {figures.busbw:g} GB/s, but with {n} ranks algbw {figures.algbw:g} gives"
         f" {expected * factor(n):.4g}: another operation, another number of ranks, or another unit"
     )
     # A table that shows its ranks contradicts itself; any other may be correct, but of another run.
