@@ -52,7 +52,7 @@ class Interrupted(BaseException):
 
 
 class CommandFailedError(RuntimeError):
-    """A step failed. The command has printed its own message, which `said` has if it was an engine's."""
+    """A step failed. The command has printed its message; `said` contains it if the command was an engine."""
 
     def __init__(self, step: str, status: int, said: str = "") -> None:
         super().__init__(f"{step} failed with exit status {status}")

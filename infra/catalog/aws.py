@@ -15,7 +15,7 @@ WITHOUT_EKS = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
 
 
 def is_zone_id(zone: str) -> bool:
-    """Return whether the zone is given by its id and not by its name."""
+    """Return whether the zone is given by its id, not by its name."""
     return re.search(r"-az\d+$", zone) is not None
 
 

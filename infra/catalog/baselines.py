@@ -122,7 +122,7 @@ BASELINES: dict[str, tuple[Baseline, ...]] = {
         Baseline("all_reduce", 1, 16 * GIB, 845.7, STAS),
     ),
     "p6-b300.48xlarge": (
-        Baseline("all_reduce", 2, 16 * GIB, 654.0, ADT, "low", note="Published once and not confirmed."),
-        Baseline("all_reduce", 2, 64 * GIB, 751.0, ADT, "low", note="Published once and not confirmed."),
+        Baseline("all_reduce", 2, 16 * GIB, 654.0, ADT, "low", note="Published once, not confirmed."),
+        Baseline("all_reduce", 2, 64 * GIB, 751.0, ADT, "low", note="Published once, not confirmed."),
     ),
 }

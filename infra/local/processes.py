@@ -1,4 +1,4 @@
-"""Processes by a mark: an environment variable that children inherit.
+"""Processes found by a mark: an environment variable that children inherit.
 
 It finds the processes of a node even after their parents have ended.
 """

@@ -42,7 +42,7 @@ _NODES = (
 )
 _NUMBERS = (
     "Nodes share this machine's processors, memory and kernel; GPUs and NICs are counts without devices; "
-    "NetworkPolicy is stored and not enforced."
+    "NetworkPolicy is stored but not enforced."
 )
 
 

@@ -253,7 +253,7 @@ class JobsApi:
         return version
 
     def call(self, path: str, method: str = "GET", body: object = None, **how: Any) -> Any:
-        """Send a request as `once` does, again and again while Ray does not answer."""
+        """Send a request as `once` does, repeatedly while Ray does not answer."""
         patience = Patience(self)
         while True:
             try:

@@ -141,7 +141,7 @@ def daemons(state: State) -> Iterator[Problem]:
             ends = [(each, _end(each["lastState"]["terminated"])) for each in again]
             text = "; ".join(f"{each['name']}: {each.get('restartCount')} restarts, {end}" for each, end in ends)
             killed = any("OOMKilled" in end for _, end in ends)
-            what = "was killed for memory" if killed else "restarts again and again"
+            what = "was killed for memory" if killed else "restarts repeatedly"
             cause = f"the pod of DaemonSet {owner} {what} there"
             yield Problem(f"pod {name_of(pod)} on node {node}", cause, text, _log_cure(pod), "warning")
     yield from _without_pods(state)
@@ -246,7 +246,7 @@ def nics(state: State) -> Iterator[Problem]:
         cause, cure = f"{found} of the {machine.nics} RDMA NICs of a {machine.name}", broken.get(name)
         if networks and not found:  # a node that lacks some devices has lost them
             only = all(each.endswith(".IP") for each in networks)
-            cause += ": it offers their addresses (.IP) and not the devices" if only else ": it offers other names"
+            cause += ": it offers their addresses (.IP), but not the devices" if only else ": it offers other names"
             cure = NAMES if only else f"{OTHER_NAMES}: {', '.join(networks)}"
         elif alike and cure is None:
             cure = SAME

@@ -31,7 +31,7 @@ KEYS = """\
 ↑ ↓  j k       row          g G        first, last row
 PgUp PgDn      page         ← →  h l   sideways
 Tab Shift+Tab  table        Enter      everything about a row
-s S            sort by the next column; the other way round
+s S            sort by the next column; reverse the order
 /              filter the table; Esc shows all rows again
 p              pause: the screen keeps its snapshot
 + -            shorter, longer interval

@@ -44,7 +44,7 @@ class MonitorOptions(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def lease(self) -> str:
-        """Name of the package that the client uploads again and again, as long as it lives."""
+        """Name of the package that the client uploads repeatedly, as long as it lives."""
         return f"rdma-ray-top-{self.name}.zip"
 
 

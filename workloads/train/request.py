@@ -102,7 +102,7 @@ def resolve_convnext(outputs: Stack, options: ConvNeXtOptions) -> tuple[ConvNeXt
     workers = gang(outputs, options.workers)
     if options.data == "ray" and not nodes.gpus_per_node and workers >= nodes.max * nodes.slots_per_node:
         raise WorkloadError(
-            f"--data ray reads in tasks on CPUs without a worker, and {workers} workers hold all CPUs: use"
+            f"--data ray reads in tasks on CPUs without a worker, but {workers} workers hold all CPUs: use"
             f" --workers {workers - 1}"
         )
     _check_path(outputs, options.data_path, folder=True)

@@ -292,7 +292,7 @@ FAULTS = [
             ("fsx-csi-node", SYSTEM, waits_for_its_node),
         )
     ),
-    Fault("daemons", "pod netd-x on node gpu-2", "restarts again and again", "logs POD", GKE, flaps),
+    Fault("daemons", "pod netd-x on node gpu-2", "restarts repeatedly", "logs POD", GKE, flaps),
     Fault("daemons", "pod fluentbit-x on node gpu-2", "killed for memory", "logs POD", GKE, killed_once),
     Fault("daemons", "DaemonSet nvidia/dra-driver", "not created", "describe daemonset", GKE, no_pods_created),
     Fault("gpus", "node gpu-1", "by other names", "nvidia.com/mig-1g.18gb: 56", EKS, sliced),

@@ -281,7 +281,7 @@ def conclude(verdict: HuntVerdict, units: Sequence[Unit]) -> tuple[Exit, str]:
     cost = f"{verdict.network_tests} tests in {verdict.rounds} rounds"
     if verdict.clean:
         failed_once = sum(finding.kind == "intermittent" for finding in verdict.findings)
-        remark = f", {failed_once} that failed once and not again" if failed_once else ""
+        remark = f", {failed_once} that failed once but not again" if failed_once else ""
         return Exit.OK, f"no unit is accused: {len(units)} units, {cost}{remark}"
     parts = [f"{units[one.unit].name} {one.text}" for one in verdict.accused]
     parts += [
@@ -290,7 +290,7 @@ def conclude(verdict: HuntVerdict, units: Sequence[Unit]) -> tuple[Exit, str]:
         if finding.kind not in REMARKS
     ]
     if not parts:
-        parts = ["wrong data in one test and not again"]
+        parts = ["wrong data in one test but not again"]
     faults: set[str | None] = {one.fault for one in verdict.accused}
     faults |= {"wrong" for test in verdict.tests if test.broken == "wrong"}
     for finding in verdict.findings:

@@ -25,9 +25,9 @@ UNIT_ERRORS = {
     1 / 8: "GB/s divided by 8 once too often",
     1e9 / 2**30: "GiB/s instead of GB/s",
     2**30 / 1e9: "binary sizes read as decimal ones",
-    1e-3: "the times are ms and not µs, or the bandwidths TB/s and not GB/s",
-    1e3: "the times are ns and not µs, or the bandwidths MB/s and not GB/s",
-    1e-6: "the times are s and not µs",
+    1e-3: "the times are in ms, not µs, or the bandwidths in TB/s, not GB/s",
+    1e3: "the times are in ns, not µs, or the bandwidths in MB/s, not GB/s",
+    1e-6: "the times are in s, not µs",
 }
 
 
