@@ -138,7 +138,7 @@ def _contexts(*conditions: str) -> str:
 def limit_policy() -> list[dict[str, Any]]:
     """Return the policy for the accounts of time limits, and its binding: they may end their workload, and note why.
 
-    RBAC cannot restrict fields, and Kueue names a Workload with a hash: the accounts' role lets them change the workload's
+    RBAC cannot restrict fields, and a Workload's name has a hash: the accounts' role lets them change the workload's
     image and command, and other Workloads.
     """
     of_workload = " && ".join(

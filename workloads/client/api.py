@@ -31,7 +31,7 @@ BYTES_PER_SECOND = 1e6  # slowest upload
 # dashboard/modules/job/job_head.py, stop_job_internal, 2.60, tried 2026-11).
 _PASSED_ON = re.compile(r"(?!\.{1,2}\Z)[^/?#%\\\x00-\x1f\x7f]+")
 _IN_NO_PATH = (".", "..")
-"""IDs that no client or server leaves in a path (RFC 3986, 5.2.4)."""
+"""IDs that clients and servers remove from a path (RFC 3986, 5.2.4)."""
 
 
 class UnreachableError(WorkloadError):

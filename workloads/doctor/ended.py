@@ -84,7 +84,7 @@ ENDS = (
         "kubernetes 1.36.1: pkg/kubelet/active_deadline.go",
     ),
 )
-"""Why a pod ended, by precedence, each with where Kubernetes sets its reason or message; read 2026-11-26."""
+"""Reasons why a pod ended, by precedence, with the code that sets the reason or message; read 2026-11-26."""
 EVICTIONS = ("Evicted", "Preempted", "TaintManagerEviction", "NodeShutdown")
 """Reasons of events about a pod that no longer exists: KubeRay deletes failed workers."""
 

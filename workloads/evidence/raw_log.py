@@ -137,7 +137,7 @@ class LogFolder:
         try:
             text = unpacked(event).encode()
         except ValueError as error:
-            raise WorkloadError(f"the log of rank {rank} arrived broken ({error}): run again with --logs") from error
+            raise WorkloadError(f"the log of rank {rank} is corrupt ({error}): run again with --logs") from error
         if len(text) > self.left:
             self.refused += 1
             return

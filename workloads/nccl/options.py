@@ -188,7 +188,7 @@ class BenchOptions(GangOptions):
         byte_sums = [op for op in ops if op in REDUCTIONS] if "uint8" in dtypes else []
         if byte_sums and self.ops and "all" not in self.ops:
             raise WorkloadError(
-                f"--dtype uint8: {', '.join(byte_sums)} would add up bytes, which hold no exact sum:"
+                f"--dtype uint8: {', '.join(byte_sums)} would add up bytes, whose sums are not exact:"
                 f" choose from {', '.join(op for op in BUSBW_FACTORS if op not in REDUCTIONS)}"
             )
         parse_fault(self.inject_fault, nodes * per_node)

@@ -17,7 +17,7 @@ from zlib import crc32
 import torch
 
 EXACT_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8, torch.uint8: 8}
-"""p, where whole numbers up to 2^p are exact; below 2^p in uint8, which therefore holds no sum."""
+"""p, where whole numbers up to 2^p are exact; below 2^p in uint8, which therefore cannot hold a sum."""
 BITS_AS = {4: torch.int32, 2: torch.int16, 1: torch.uint8}
 CHUNK = 2**22
 

@@ -58,7 +58,7 @@ def show(result: BenchResult, console: Console) -> None:
     if result.short_runs:
         say(console, result.short_runs)
     if result.spec.left_out:
-        say(console, f"not measured, since bytes hold no exact sum: {', '.join(result.spec.left_out)}")
+        say(console, f"not measured, because sums of bytes are not exact: {', '.join(result.spec.left_out)}")
     show_fault(result, console)
     warnings = [f"{row.title} {format_size(row.size)}: {text}" for row in result.rows for text in row.warnings]
     for warning in warnings[:MAX_WARNINGS]:

@@ -30,7 +30,7 @@ from workloads.slurm.facts import free_port
 LINE = 1024  # bytes of the longest line
 GREETING_S = 5.0  # for a whole greeting, however slowly its bytes come
 GREETINGS = 256
-"""Connections that may greet at once. One more ends the oldest one of the address that has the most."""
+"""Maximum of connections that greet at once. Beyond it, the oldest connection of the busiest address is closed."""
 BATCH = 4  # connections to accept before the answers of earlier ones are read
 PAUSE_S = 0.1
 STRANGER = "a connection without this job's token"

@@ -1,4 +1,4 @@
-"""Managed node groups of EKS: computed outputs, image, size, and what nodes need to join."""
+"""Managed node groups of EKS: computed outputs, image, size, and the requirements for nodes to join."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ async def test_keys_help_details_filter_sort_and_interval(app: Top, pilot: Pilot
     await show(app, pilot, Fleet(12, dead=(5,)).snapshot())
     await pilot.press("question_mark")
     # Snapshots arrive under an open page.
-    assert "other way round" in await show(app, pilot, Fleet(12, dead=(5,)).snapshot(1))
+    assert "reverse the order" in await show(app, pilot, Fleet(12, dead=(5,)).snapshot(1))
     await pilot.press("escape", "j", "j", "enter")
     shown = "\n".join(text_of(app))
     assert "id: worker2" in shown

@@ -46,7 +46,7 @@ def test_healthy_run_passes(capsys: pytest.CaptureFixture[str]) -> None:
         ("empty.txt", "gib.log", Exit.ERROR, "the results cannot be read: it is empty"),
         ("gigabits.txt", "gib.log", Exit.ERROR, "Gbit/s instead of GB/s"),
         ("gibibytes.txt", "gib.log", Exit.ERROR, "GiB/s instead of GB/s"),
-        ("milliseconds.txt", "gib.log", Exit.ERROR, "the times are ms and not µs"),
+        ("milliseconds.txt", "gib.log", Exit.ERROR, "the times are in ms, not µs"),
         ("mpirun-failed.txt", "gib.log", Exit.ERROR, "all_gather_perf: command not found"),
         ("two-gib.txt", "gib.log", Exit.BELOW, "; all_gather on 2 nodes from 4 GiB on; --no-floor"),
     ],
