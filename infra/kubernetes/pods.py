@@ -213,7 +213,7 @@ def variable(name: str, value: str) -> dict[str, Any]:
 
 
 EVERY_LINE = {"name": "RAY_DEDUP_LOGS", "value": "0"}
-"""Variable of drivers. Ray drops similar lines of different ranks, and mistakes one about sockets for one about RDMA."""
+"""Variable of drivers. Ray drops similar lines of other ranks, and mistakes one about sockets for one about RDMA."""
 
 
 def ray_authentication(token_secret: str) -> list[dict[str, Any]]:
