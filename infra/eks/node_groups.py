@@ -52,8 +52,8 @@ class SystemNodes(pulumi.ComponentResource):
     """Node group of CPU machines: DNS, operators, autoscalers and the Ray head.
 
     Args:
-        depends_on: What nodes need to become ready and to be deleted: the role's policies, the egress of the VPC, and
-            the add-ons of the first step.
+        depends_on: Requirements for nodes to become ready and to be deleted: the role's policies, the egress of the
+            VPC, and the add-ons of the first step.
     """
 
     def __init__(

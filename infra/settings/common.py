@@ -45,9 +45,9 @@ class CloudNodes(Section):
     max_hours: Annotated[int, Field(ge=1, le=8760), FromText] | None = Field(
         None,
         title="hours",
-        description="Hours for which workers may hold nodes without a break, whatever runs on them: then the cluster "
-        "is suspended, or the job ends. Without it, nothing ends a job that hangs. (maxRunHours is the lifetime of one "
-        "flex-start node, and the next node follows.)",
+        description="Hours for which workers may hold nodes without a break, regardless of what runs on them. After "
+        "that, the cluster is suspended, or the job ends. Without it, nothing ends a job that hangs. (maxRunHours is "
+        "the lifetime of one flex-start node, and the next node follows.)",
     )
     boot_disk_gib: Number = Field(
         100,
@@ -89,10 +89,10 @@ class CloudService(Section):
         ge=0,
         le=1000,
         title="replicas",
-        description="Fewest replicas. With 0, the nodes go when no request has come for ray.idleMinutes, and the next "
-        "request waits for a node.",
+        description="Minimum number of replicas. With 0, the nodes are removed after ray.idleMinutes without a "
+        "request, and the next request waits for a node.",
     )
-    max_replicas: Number = Field(1, ge=1, le=1000, title="replicas", description="Most replicas.")
+    max_replicas: Number = Field(1, ge=1, le=1000, title="replicas", description="Maximum number of replicas.")
     gpus_per_replica: Number = Field(
         1, ge=1, le=16, title="whole GPUs", description="GPUs of one replica, all of them on one node."
     )
@@ -101,8 +101,8 @@ class CloudService(Section):
         ge=1,
         le=10_000,
         title="requests",
-        description="Requests that each replica works on at a time, on average, before another replica starts. Twice "
-        "as many is the most; the proxy keeps the others.",
+        description="Requests that each replica works on at a time, on average, before another replica starts. A "
+        "replica accepts at most twice as many; the proxy keeps the others.",
     )
 
 
@@ -117,7 +117,7 @@ class CloudRay(Section):
     mode: Literal["cluster", "job", "indexed-job", "service"] = Field(
         "cluster",
         title="Ray mode",
-        description="How Ray runs: as a cluster that stays up and takes jobs (cluster), as a RayJob, whose cluster of "
+        description="How Ray runs: as a cluster that stays up and accepts jobs (cluster), as a RayJob, whose cluster of "
         "maxWorkers workers runs one entry point and ends with it (job), as one Kubernetes Job of maxWorkers pods "
         "that runs it without an operator (indexed-job), or as a RayService, which answers requests (service).",
     )
@@ -266,8 +266,8 @@ class CloudBudget(Section):
     monthly: Annotated[int, Field(ge=1, le=1_000_000_000), FromText] | None = Field(
         None,
         title="whole units of money",
-        description="Amount a month: US dollars on eks, the currency of the billing account on gke. It ends nothing "
-        "(nodes.maxHours does).",
+        description="Monthly amount: US dollars on eks, the currency of the billing account on gke. It stops nothing; "
+        "nodes.maxHours does.",
     )
     email: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] | None = Field(
         None, title="an email address", examples=["ops@example.com"], description="Address that receives the emails."

@@ -85,7 +85,7 @@ class RealNodes:
         self._cluster.check()
 
     def close(self) -> None:
-        """Start and stop no more nodes; return when all threads have finished."""
+        """No longer start or stop nodes; return when all threads have finished."""
         self._threads.shutdown(cancel_futures=True)
 
     def _work(self, name: str, work: Callable[[], object]) -> None:

@@ -19,7 +19,7 @@ def whole(answer: http.client.HTTPResponse) -> bytes:
     """Return the content of an answer. WorkloadError above LARGEST."""
     content = answer.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise WorkloadError(f"Ray answers with more than {LARGEST // 2**20} MiB")
+        raise WorkloadError(f"Ray's answer is larger than {LARGEST // 2**20} MiB")
     if answer.length:
         raise http.client.IncompleteRead(content, answer.length)
     return content

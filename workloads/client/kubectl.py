@@ -73,7 +73,7 @@ class Kubectl(AbstractContextManager["Kubectl"]):
             try:
                 found = process.stdout.read(LARGEST + 1)
                 if len(found) > LARGEST:
-                    raise WorkloadError(f"{name}: it answers with more than {LARGEST // 2**20} MiB")
+                    raise WorkloadError(f"{name}: the answer is larger than {LARGEST // 2**20} MiB")
                 process.wait()
                 if not late.is_alive():
                     raise WorkloadError(f"{name}: no answer within {TIMEOUT_S} s")

@@ -76,9 +76,9 @@ def problems(
 def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[EvidenceFinding]:
     if ranks is not None and facts.nranks is not None and facts.nranks != ranks:
         kind = "too-few-ranks" if facts.nranks < ranks else "another-run"
-        yield failure(kind, f"{ranks} ranks were requested, the log's communicator has {facts.nranks}")
+        yield failure(kind, f"{ranks} ranks were requested, but the log's communicator has {facts.nranks}")
     if facts.nnodes is not None and facts.nnodes != nodes:
-        text = f"{nodes} nodes were requested, NCCL saw {facts.nnodes}"
+        text = f"{nodes} nodes were requested, but NCCL saw {facts.nnodes}"
         hosts = set(facts.hosts.values())
         if facts.nnodes > nodes:
             yield failure("another-run", f"{text}: another run's log?")

@@ -125,7 +125,9 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
         asked = f"--nodes {options.nodes}" if options.nodes is not None else f"the command needs {nodes} nodes"
         raise WorkloadError(f"{asked}: the stack has 1 to {most} (nodes.max in {file.name})")
     if wanted and wanted > nodes:
-        raise WorkloadError(f"--nodes {nodes}: the command needs {wanted}: give both the same number, or one of them")
+        raise WorkloadError(
+            f"--nodes {nodes}: the command needs {wanted}: use the same number for both, or only one of them"
+        )
     changes = {"ray.mode": mode, "ray.entrypoint": shlex.join(request.entry_point), "service": None}
     settings = read_settings(file, changes | {"ray.minWorkers": nodes, "ray.maxWorkers": nodes})
     assert not isinstance(settings, LocalSettings)

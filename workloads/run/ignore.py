@@ -52,7 +52,7 @@ class Rules:
         try:
             self.groups = [(excludes, re2.compile(regex, _OPTIONS)) for excludes, regex in reversed(groups)]
         except re2.error:
-            raise WorkloadError(f"{path}: its patterns are too large together: shorten it") from None
+            raise WorkloadError(f"{path}: its patterns are too large in total: shorten it") from None
 
     def decide(self, name: str) -> bool | None:
         """Return whether the file excludes a name, None if no pattern matches. A folder's name ends with `/`."""

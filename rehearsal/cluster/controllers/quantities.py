@@ -44,7 +44,7 @@ def left_for_pods(cpus: int, memory: int, storage: int) -> dict[str, str]:
     """Return the allocatable resources of a machine: CPUs, bytes of memory and of ephemeral storage.
 
     The node reserves a share of CPUs and memory that is smaller for larger machines, 100 MiB of memory for eviction,
-    and of the storage a tenth and 100 GiB (on large disks; GKE docs, plan node sizes, unverified, 2026-11).
+    and a tenth of the storage plus 100 GiB (on large disks; GKE docs, plan node sizes, unverified, 2026-11).
     """
     cpu = 1000 * (cpus - _share(cpus, _CPU_STEPS))
     kept = _share(memory, _MEMORY_STEPS) + 100 * MIB
