@@ -117,8 +117,8 @@ class CloudRay(Section):
     mode: Literal["cluster", "job", "indexed-job", "service"] = Field(
         "cluster",
         title="Ray mode",
-        description="How Ray runs: as a cluster that stays up and accepts jobs (cluster), as a RayJob, whose cluster of "
-        "maxWorkers workers runs one entry point and ends with it (job), as one Kubernetes Job of maxWorkers pods "
+        description="How Ray runs: as a cluster that stays up and accepts jobs (cluster), as a RayJob, whose cluster "
+        "of maxWorkers workers runs one entry point and ends with it (job), as one Kubernetes Job of maxWorkers pods "
         "that runs it without an operator (indexed-job), or as a RayService, which answers requests (service).",
     )
     entrypoint: Text | None = Field(

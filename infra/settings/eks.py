@@ -118,7 +118,7 @@ class EksStorage(CloudStorage):
     )
     efa: Flag = Field(
         False,
-        description=f"eks: whether the file system also answers over EFA. It takes {SMALLEST_EFA_GIB} GiB and can be "
+        description=f"eks: whether the file system also answers over EFA. It needs {SMALLEST_EFA_GIB} GiB and can be "
         "chosen at creation only (docs/eks.md).",
     )
     export_deletions: Flag = Field(

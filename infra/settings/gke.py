@@ -82,8 +82,8 @@ class GkeNodes(CloudNodes):
             f"true with {' or '.join(COMPACT)}",
         ),
     ] = Field(
-        description="gke: place the nodes close together. Queued nodes have no such policy, and those of a reservation "
-        "are where it is."
+        description="gke: place the nodes close together. Queued nodes have no such policy, and a reservation "
+        "fixes where its nodes are."
     )
 
     gpu_driver: Literal["latest", "default"] = Field(

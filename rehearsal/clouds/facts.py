@@ -62,9 +62,9 @@ class Shape:
         return None
 
     def planned(self, value: Any, path: str = "") -> Any:
-        """Return inputs as the preview of a creation has them: what the cloud adds to a given block is unknown.
+        """Return inputs as the preview of a creation has them: the cloud's additions to a given block are unknown.
 
-        The SDK takes any output that is missing at the top for unknown, but a missing one in a block for null
+        The SDK treats an output that is missing at the top as unknown, but a missing one in a block as null
         (pulumi 3.259: sdk/python/lib/pulumi/runtime/rpc.py, resolve_outputs).
         """
         if isinstance(value, list):

@@ -46,9 +46,7 @@ PRESSURES = {
 }
 """Fixes for the kubelet's pressure conditions, which a new node does not fix."""
 SILENT = "its reporter is silent: see the pods of DaemonSets on that node (`daemons`), and its agents' logs"
-REPLACE = (
-    "write checkpoints, then kubectl cordon NODE and delete the node, which ends what runs there: the pool replaces it"
-)
+REPLACE = "write checkpoints, then kubectl cordon NODE and delete the node, which ends its jobs: the pool replaces it"
 
 
 @check(

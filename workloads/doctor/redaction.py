@@ -81,7 +81,7 @@ _CREDENTIALS = re.compile(r"://([^\s/:@\"'<>]{0,256}):([^\s/@\"'<>]{1,1024})@")
 _SIGNATURE = re.compile(r"(?i)[?&](?:X-(?:Amz|Goog)-(?:Signature|Security-Token)|Signature|sig)=([^&\s\"'<>]{1,4096})")
 SHORT = 200  # characters of a text whose result is kept
 MOST_LEARNED = 100
-"""Secrets that are learned from a cluster. Anybody with its token may add some; each takes time for every text."""
+"""Maximum of secrets learned from a cluster. Anyone with its token may add some, and each one slows every redaction."""
 
 
 class Redactor:

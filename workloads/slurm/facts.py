@@ -15,8 +15,8 @@ PORTS = range(20_000, 32_000)  # below Linux's ephemeral ports, from which Ray's
 NICS = Path("/sys/class/infiniband")
 TEMPORARY = Path("/tmp")  # not TMPDIR: Ray's sockets are below, and the path of a socket has 107 bytes
 TASK = {f"SLURM_{name}" for name in ("PROCID", "LOCALID", "NTASKS", "NPROCS", "NTASKS_PER_NODE", "TASKS_PER_NODE")}
-"""Variables of srun's task, of which there is one per node. A library that finds them takes a rank for a task, such as
-Lightning by SLURM_NTASKS (lightning: fabric/plugins/environments/slurm.py, read 2026-11)."""
+"""Variables of srun's task, of which there is one per node. A library that finds them treats a rank as a task, such as
+Lightning with SLURM_NTASKS (lightning: fabric/plugins/environments/slurm.py, read 2026-11)."""
 MEMLOCK = "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, and LimitMEMLOCK=infinity for slurmd"
 """Settings that lift the limit of locked memory on the nodes."""
 MIB = 2**20

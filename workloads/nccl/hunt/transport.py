@@ -32,7 +32,7 @@ def judged(
     """Return the verdict with the units that the evidence accuses, and its findings about the fleet and its nodes.
 
     `gone` are the ranks that could not be started again, and why. The search misses their unit if it passed tests
-    before, and takes its last test for a slow path.
+    before, and treats its last test as a slow path.
     """
     accused = {one.unit: one for one in verdict.accused}
     lost = {rank // options.rails: reason for rank, reason in (gone or {}).items()}
