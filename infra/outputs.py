@@ -42,7 +42,7 @@ class Contract(BaseModel):
 
 
 class Nodes(Contract):
-    """Machines that carry Ray workers, without the head."""
+    """Machines that run Ray workers, without the head."""
 
     min: int
     max: int

@@ -90,7 +90,7 @@ class CloudSettings(PodRules, ServiceRules, Section):
     service: CloudService = Field(description="What ray.mode service serves.")
     storage: CloudStorage = Field(description="Folder that every Ray node sees.")
     cluster: CloudKubernetes = Field(description="Version of Kubernetes, and the CPU nodes.")
-    access: CloudAccess = Field(description="Who reaches the cluster's control plane.")
+    access: CloudAccess = Field(description="Access to the cluster's control plane.")
     network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
     budget: CloudBudget = Field(description="Email about the stack's monthly cost.")
     protect: Flag = Field(

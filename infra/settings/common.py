@@ -230,7 +230,7 @@ class CloudKubernetes(Section):
 
 
 class CloudAccess(Section):
-    """Who reaches the cluster's control plane."""
+    """Access to the cluster's control plane."""
 
     authorized_networks: tuple[Cidr, ...] = Field(
         (),

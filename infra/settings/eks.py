@@ -140,7 +140,7 @@ class EksKubernetes(CloudKubernetes):
 
 
 class EksAccess(CloudAccess):
-    """Who reaches the cluster's control plane."""
+    """Access to the cluster's control plane."""
 
     administrators: Texts = Field(
         (),

@@ -117,7 +117,7 @@ class GkeKubernetes(CloudKubernetes):
 
 
 class GkeAccess(CloudAccess):
-    """Who reaches the cluster's control plane."""
+    """Access to the cluster's control plane."""
 
     dns_endpoint: Flag = Field(
         True,

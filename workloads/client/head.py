@@ -86,7 +86,7 @@ def _cluster(kubectl: Kubectl, outputs: Outputs) -> str:
 
 
 USUAL = ("QuotaReserved", "Admitted", "PodsReady", "Finished", "Requeued")
-"""Conditions of a Workload that are true on its way; all others name what stopped it, such as Evicted, Preempted,
+"""Conditions of a Workload that are true as it progresses; all others name what stopped it, such as Evicted, Preempted,
 DeactivationTarget, BlockedOnPreemptionGates (kueue 0.19.2: apis/kueue/v1beta2/workload_types.go)."""
 UNMET = ("Rejected", "Retry")
 """States of an admission check that ended an admission (the same file)."""

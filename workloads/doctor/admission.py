@@ -18,7 +18,7 @@ Json = dict[str, Any]
 CAUSES_FIRST = ("DeactivationTarget", "Preempted", "Evicted")
 """Conditions, the one closest to the cause first: Preempted names the preempting workload, Evicted does not."""
 PROVISIONED = ("Accepted", "Provisioned")
-"""Conditions of a ProvisioningRequest that are true on its way (kubernetes/autoscaler: provisioningrequest/
+"""Conditions of a ProvisioningRequest that are true as it progresses (kubernetes/autoscaler: provisioningrequest/
 autoscaling.x-k8s.io/v1/types.go). BookingExpired matters until the workload is admitted (kueue 0.19.2:
 pkg/controller/admissionchecks/provisioning/controller.go)."""
 KEEP = (

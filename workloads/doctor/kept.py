@@ -31,7 +31,7 @@ class Kept:
         return self._list(section, newest, OBJECTS, SECTION_BYTES)
 
     def ray(self, part: str, found: Any) -> Any:
-        """Return a part of Ray's state: objects in a list, of jobs those first that have not ended, or one value."""
+        """Return a part of Ray's state: a list of objects, with unfinished jobs first, or one value."""
         if not isinstance(found, list):
             return next(iter(self._list(f"ray {part}", [found], 1, RAY_BYTES)), type(found)())
         objects = [each for each in found if isinstance(each, dict)]

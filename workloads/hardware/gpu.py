@@ -294,7 +294,7 @@ def address(properties: Any, domain: int = 8) -> str:
 def counters(nvml: Any) -> dict[str, int]:
     """Return NVML's fields that count the nanoseconds of each reason, by reason.
 
-    The first two have had the same ids always. The others moved: nvml.h has 252 and 253 in CUDA 12.9 and 13.0 (drivers
+    The first two have always had the same ids. The others moved: nvml.h has 252 and 253 in CUDA 12.9 and 13.0 (drivers
     575 and 580), 270 and 271 from 13.1 on (driver 590), where 252 and 253 are settings of power smoothing, and none
     before. So the driver decides, not the bindings, whose constants are right for one driver only.
     """
