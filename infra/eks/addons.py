@@ -97,10 +97,10 @@ class DevicePlugins(pulumi.ComponentResource):
 
     def __init__(self, name: str, settings: EksSettings, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:DevicePlugins", name, {}, opts)
-        own, mirror = ResourceOptions(parent=self), settings.access.image_mirror
-        self.releases: list[pulumi.Resource] = [chart_release(NVIDIA_PLUGIN, NVIDIA_VALUES, own, mirror=mirror)]
+        opts, mirror = ResourceOptions(parent=self), settings.access.image_mirror
+        self.releases: list[pulumi.Resource] = [chart_release(NVIDIA_PLUGIN, NVIDIA_VALUES, opts, mirror=mirror)]
         if (chart := settings.fabric_row.chart) is not None:
-            self.releases.append(chart_release(chart, efa_values(settings.nodes.machine), own, mirror=mirror))
+            self.releases.append(chart_release(chart, efa_values(settings.nodes.machine), opts, mirror=mirror))
         self.register_outputs({})
 
 

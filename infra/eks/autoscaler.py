@@ -99,7 +99,7 @@ class Autoscaler(pulumi.ComponentResource):
         }
         # A pod gets its credentials when it is created, so the association must exist first. The release waits until
         # its pod runs, which needs a node.
-        own = ResourceOptions(parent=self, depends_on=[*role.grants, nodes])
+        opts = ResourceOptions(parent=self, depends_on=[*role.grants, nodes])
         chart = CLUSTER_AUTOSCALER._replace(tag=EKS_RELEASES[kubernetes]["autoscaler"])
-        chart_release(chart, values, own, mirror=mirror)
+        chart_release(chart, values, opts, mirror=mirror)
         self.register_outputs({"version": CLUSTER_AUTOSCALER.version})

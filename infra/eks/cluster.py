@@ -40,26 +40,26 @@ class EksCluster(pulumi.ComponentResource):
         self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc
     ) -> None:
         super().__init__("rdma-ray:eks:EksCluster", name, {}, opts)
-        own, access = ResourceOptions(parent=self), settings.access
+        opts, access = ResourceOptions(parent=self), settings.access
         key = aws.kms.Key(
             f"{name}-secrets",
             description=f"Secrets of EKS cluster {names.stack}",
             enable_key_rotation=True,
             deletion_window_in_days=KEY_WINDOW_DAYS,
             tags=names.tags("secrets"),
-            opts=own,
+            opts=opts,
         )
-        aws.kms.Alias(f"{name}-secrets", name=f"alias/{names.named('secrets')}", target_key_id=key.key_id, opts=own)
+        aws.kms.Alias(f"{name}-secrets", name=f"alias/{names.named('secrets')}", target_key_id=key.key_id, opts=opts)
         logs = aws.cloudwatch.LogGroup(
             f"{name}-logs",
             # EKS writes to the group of this name (EKS docs, control plane logs).
             name=f"/aws/eks/{names.stack}/cluster",
             retention_in_days=LOG_DAYS,
             tags=names.tags("logs"),
-            opts=own,
+            opts=opts,
         )
         role = Role(
-            f"{name}-role", names, own, service="eks.amazonaws.com", purpose="cluster", policies=CLUSTER_POLICIES
+            f"{name}-role", names, opts, service="eks.amazonaws.com", purpose="cluster", policies=CLUSTER_POLICIES
         )
         self.resource = eks.Cluster(
             name,
@@ -102,7 +102,7 @@ class EksCluster(pulumi.ComponentResource):
             # The ARN's path after the account is unique among the administrators and readable.
             who = arn.partition(":iam::")[2].replace(":", "-").replace("/", "-")
             entry = eks.AccessEntry(
-                who, cluster_name=self.resource.name, principal_arn=arn, type="STANDARD", tags=names.tags(), opts=own
+                who, cluster_name=self.resource.name, principal_arn=arn, type="STANDARD", tags=names.tags(), opts=opts
             )
             eks.AccessPolicyAssociation(
                 who,
@@ -110,14 +110,14 @@ class EksCluster(pulumi.ComponentResource):
                 principal_arn=entry.principal_arn,
                 policy_arn=f"arn:aws:eks::aws:{ADMINISTRATOR}",
                 access_scope={"type": "cluster"},
-                opts=own,
+                opts=opts,
             )
         if not access.public_endpoint:
             # For networks of a VPN or a peering; nodes reach the private endpoint without a rule.
             for cidr in access.authorized_networks:
                 rule = f"{name}-api-{cidr.replace('/', '-')}"
                 description = "Kubernetes API from an authorized network"
-                https_rule(rule, names.tags(rule), description, own, group=self.security_group, cidr=cidr)
+                https_rule(rule, names.tags(rule), description, opts, group=self.security_group, cidr=cidr)
         reached = pulumi.Output.all(self.resource.endpoint, self.resource.certificate_authority.data)
         self.kubeconfig = reached.apply(lambda values: kubeconfig(names.stack, names.region, *values))
         self.register_outputs({"kubeconfig": self.kubeconfig})

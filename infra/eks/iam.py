@@ -57,26 +57,26 @@ class Role(pulumi.ComponentResource):
             statements: Statements of an inline policy, as IAM's JSON.
         """
         super().__init__("rdma-ray:eks:Role", name, {}, opts)
-        own = ResourceOptions(parent=self)
+        opts = ResourceOptions(parent=self)
         role = aws.iam.Role(
             name,
             name=names.role(purpose or name),
             assume_role_policy=trust_policy(service),
             tags=names.tags(),
-            opts=own,
+            opts=opts,
         )
         self.grants: list[pulumi.Resource] = [
             aws.iam.RolePolicyAttachment(
                 f"{name}-{policy}",
                 role=role.name,
                 policy_arn=policy if ":" in policy else f"arn:aws:iam::aws:policy/{policy}",
-                opts=own,
+                opts=opts,
             )
             for policy in policies
         ]
         if statements:
             policy = policy_document(statements)
-            self.grants.append(aws.iam.RolePolicy(name, name=name, role=role.name, policy=policy, opts=own))
+            self.grants.append(aws.iam.RolePolicy(name, name=name, role=role.name, policy=policy, opts=opts))
         self.arn = role.arn
         self.register_outputs({"arn": self.arn})
 
@@ -102,8 +102,8 @@ class PodRole(pulumi.ComponentResource):
     ) -> None:
         """Register the role; `accounts` has the ServiceAccounts by the names of their associations."""
         super().__init__(f"rdma-ray:eks:{type_}", name, {}, opts)
-        own = ResourceOptions(parent=self)
-        role = Role(name, names, own, service=POD_IDENTITY, policies=policies, statements=statements)
+        opts = ResourceOptions(parent=self)
+        role = Role(name, names, opts, service=POD_IDENTITY, policies=policies, statements=statements)
         self.grants: list[pulumi.Resource] = [
             aws.eks.PodIdentityAssociation(
                 each,

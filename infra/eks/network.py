@@ -40,7 +40,7 @@ class ClusterVpc(pulumi.ComponentResource):
     def __init__(self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions) -> None:
         # The type is that of existing stacks.
         super().__init__("rdma-ray:eks:ClusterNetwork", name, {}, opts)
-        own = ResourceOptions(parent=self)
+        opts = ResourceOptions(parent=self)
         self.addresses = settings.addresses
         self.zones = (settings.location, settings.network.second_zone)
         vpc = aws.ec2.Vpc(
@@ -50,15 +50,15 @@ class ClusterVpc(pulumi.ComponentResource):
             enable_dns_support=True,
             enable_dns_hostnames=True,
             tags=names.tags(),
-            opts=own,
+            opts=opts,
         )
-        table = aws.ec2.RouteTable(f"{name}-private", vpc_id=vpc.id, tags=names.tags("private"), opts=own)
-        subnets = {"gpu": subnet("gpu", names, own, vpc=vpc.id, cidr=self.addresses.gpu, zone=self.zones[0])}
+        table = aws.ec2.RouteTable(f"{name}-private", vpc_id=vpc.id, tags=names.tags("private"), opts=opts)
+        subnets = {"gpu": subnet("gpu", names, opts, vpc=vpc.id, cidr=self.addresses.gpu, zone=self.zones[0])}
         for number, (cidr, zone) in enumerate(zip(self.addresses.private, self.zones, strict=True)):
             role = f"private-{number}"
-            subnets[role] = subnet(role, names, own, vpc=vpc.id, cidr=cidr, zone=zone, balancers="internal-elb")
+            subnets[role] = subnet(role, names, opts, vpc=vpc.id, cidr=cidr, zone=zone, balancers="internal-elb")
         self.associations: dict[str, pulumi.Resource] = {
-            role: aws.ec2.RouteTableAssociation(f"{name}-{role}", subnet_id=one.id, route_table_id=table.id, opts=own)
+            role: aws.ec2.RouteTableAssociation(f"{name}-{role}", subnet_id=one.id, route_table_id=table.id, opts=opts)
             for role, one in subnets.items()
         }
         self.vpc, self.routes = vpc.id, table.id
@@ -124,22 +124,22 @@ class Nat(pulumi.ComponentResource):
 
     def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc) -> None:
         super().__init__("rdma-ray:eks:Nat", name, {}, opts)
-        own = ResourceOptions(parent=self)
-        gateway = aws.ec2.InternetGateway(name, vpc_id=network.vpc, tags=names.tags(), opts=own)
-        table = aws.ec2.RouteTable(f"{name}-public", vpc_id=network.vpc, tags=names.tags("public"), opts=own)
+        opts = ResourceOptions(parent=self)
+        gateway = aws.ec2.InternetGateway(name, vpc_id=network.vpc, tags=names.tags(), opts=opts)
+        table = aws.ec2.RouteTable(f"{name}-public", vpc_id=network.vpc, tags=names.tags("public"), opts=opts)
         internet = aws.ec2.Route(
-            f"{name}-public", route_table_id=table.id, destination_cidr_block=ANYWHERE, gateway_id=gateway.id, opts=own
+            f"{name}-public", route_table_id=table.id, destination_cidr_block=ANYWHERE, gateway_id=gateway.id, opts=opts
         )
         # A load balancer with a public address needs subnets in two zones; NAT uses the first.
         public = [
-            subnet(f"public-{number}", names, own, vpc=network.vpc, cidr=cidr, zone=zone, balancers="elb")
+            subnet(f"public-{number}", names, opts, vpc=network.vpc, cidr=cidr, zone=zone, balancers="elb")
             for number, (cidr, zone) in enumerate(zip(network.addresses.public, network.zones, strict=True))
         ]
         for number, one in enumerate(public):
             aws.ec2.RouteTableAssociation(
-                f"{name}-public-{number}", subnet_id=one.id, route_table_id=table.id, opts=own
+                f"{name}-public-{number}", subnet_id=one.id, route_table_id=table.id, opts=opts
             )
-        address = aws.ec2.Eip(name, domain="vpc", tags=names.tags("nat"), opts=own)
+        address = aws.ec2.Eip(name, domain="vpc", tags=names.tags("nat"), opts=opts)
         nat = aws.ec2.NatGateway(
             name,
             subnet_id=public[0].id,
@@ -149,7 +149,7 @@ class Nat(pulumi.ComponentResource):
             opts=ResourceOptions(parent=self, depends_on=[internet]),
         )
         self.route = aws.ec2.Route(
-            name, route_table_id=network.routes, destination_cidr_block=ANYWHERE, nat_gateway_id=nat.id, opts=own
+            name, route_table_id=network.routes, destination_cidr_block=ANYWHERE, nat_gateway_id=nat.id, opts=opts
         )
         self.register_outputs({})
 
@@ -159,13 +159,13 @@ class AuditedNetwork(pulumi.ComponentResource):
 
     def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, vpc: pulumi.Input[str]) -> None:
         super().__init__("rdma-ray:eks:AuditedNetwork", name, {}, opts)
-        own, logs = ResourceOptions(parent=self), names.named(FLOW_LOGS)
+        opts, logs = ResourceOptions(parent=self), names.named(FLOW_LOGS)
         # The provider adopts the group that EC2 made, and does not restore its rules.
-        aws.ec2.DefaultSecurityGroup(name, vpc_id=vpc, ingress=[], egress=[], tags=names.tags("default"), opts=own)
+        aws.ec2.DefaultSecurityGroup(name, vpc_id=vpc, ingress=[], egress=[], tags=names.tags("default"), opts=opts)
         group = aws.cloudwatch.LogGroup(
-            name, name=logs, retention_in_days=LOG_DAYS, tags=names.tags(FLOW_LOGS), opts=own
+            name, name=logs, retention_in_days=LOG_DAYS, tags=names.tags(FLOW_LOGS), opts=opts
         )
-        role = Role(FLOW_LOGS, names, own, service="vpc-flow-logs.amazonaws.com", statements=flow_log_rights(names))
+        role = Role(FLOW_LOGS, names, opts, service="vpc-flow-logs.amazonaws.com", statements=flow_log_rights(names))
         aws.ec2.FlowLog(
             name,
             vpc_id=vpc,
@@ -194,11 +194,11 @@ class Endpoints(pulumi.ComponentResource):
 
     def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc) -> None:
         super().__init__("rdma-ray:eks:Endpoints", name, {}, opts)
-        own = ResourceOptions(parent=self)
+        opts = ResourceOptions(parent=self)
         description = "Endpoints of AWS services, for the nodes of the VPC"
-        group = security_group(name, "endpoints", description, names, own, vpc=network.vpc)
+        group = security_group(name, "endpoints", description, names, opts, vpc=network.vpc)
         vpc = str(network.addresses.base)
-        https_rule(name, names.tags("endpoints-in"), "HTTPS from the VPC", own, group=group.id, cidr=vpc)
+        https_rule(name, names.tags("endpoints-in"), "HTTPS from the VPC", opts, group=group.id, cidr=vpc)
         self.endpoints: list[pulumi.Resource] = [
             aws.ec2.VpcEndpoint(
                 f"{name}-{service}",
@@ -209,7 +209,7 @@ class Endpoints(pulumi.ComponentResource):
                 security_group_ids=[group.id],
                 private_dns_enabled=True,
                 tags=names.tags(service),
-                opts=own,
+                opts=opts,
             )
             for service in ENDPOINT_SERVICES
         ]

@@ -150,18 +150,18 @@ class GpuNodes(pulumi.ComponentResource):
             tags=names.tags(GPU_GROUP),
             opts=_group_options(self, GPU_GROUP, settings, role, depends_on),
         )
-        own = ResourceOptions(parent=self)
+        opts = ResourceOptions(parent=self)
         scaling_group = self.group.resources.apply(scaling_group_name)
         for resource, count in node_devices(settings, machine).items():
             autoscaling.Tag(
                 f"{name}-{resource.rpartition('/')[2]}",
                 autoscaling_group_name=scaling_group,
                 tag={"key": f"{TEMPLATE_TAG}{resource}", "value": str(count), "propagate_at_launch": False},
-                opts=own,
+                opts=opts,
             )
         if settings.nodes.block_ends is not None:
             end = datetime.fromisoformat(settings.nodes.block_ends)
-            BlockEnd(f"{name}-block-end", own, scaling_group=scaling_group, max_nodes=settings.nodes.max, end=end)
+            BlockEnd(f"{name}-block-end", opts, scaling_group=scaling_group, max_nodes=settings.nodes.max, end=end)
         self.register_outputs({"group": self.group.node_group_name})
 
 
@@ -256,7 +256,7 @@ def _group_options(
 ) -> ResourceOptions:
     keep = keep_running_nodes(name, protect=settings.protect, nodes=_desired, recreates=_image)
     limits = ResourceHook(f"limits-{name}", keep_size_within_limits)
-    own = ResourceOptions(
+    opts = ResourceOptions(
         hooks=ResourceHookBinding(before_update=[limits, *((keep.before_update or ()) if keep else ())]),
         # A node that starts without them never becomes ready, and the creation of the group fails.
         depends_on=[*role.grants, *depends_on],
@@ -269,4 +269,4 @@ def _group_options(
         # The defaults are an hour each. `up` fails sooner in a zone without machines; an update also drains nodes.
         custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="60m"),
     )
-    return ResourceOptions.merge(_fixed_name(parent), own)
+    return ResourceOptions.merge(_fixed_name(parent), opts)

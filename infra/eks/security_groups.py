@@ -31,10 +31,10 @@ class EfaSecurityGroup(pulumi.ComponentResource):
 
     def __init__(self, name: str, names: EksNames, opts: ResourceOptions, *, vpc: pulumi.Input[str]) -> None:
         super().__init__("rdma-ray:eks:EfaSecurityGroup", name, {}, opts)
-        own = ResourceOptions(parent=self)
-        self.id = security_group(name, "efa", "EFA between the GPU nodes", names, own, vpc=vpc).id
+        opts = ResourceOptions(parent=self)
+        self.id = security_group(name, "efa", "EFA between the GPU nodes", names, opts, vpc=vpc).id
         self.rules = rules_between(
-            name, names, own, group=self.id, peer=self.id, inbound="EFA, in", outbound="EFA, out"
+            name, names, opts, group=self.id, peer=self.id, inbound="EFA, in", outbound="EFA, out"
         )
         self.register_outputs({"id": self.id})
 

@@ -72,43 +72,43 @@ class EksStack(pulumi.ComponentResource):
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node groups before it
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:eks:EksStack", names.stack, {}, ResourceOptions(protect=settings.protect))
-        own, storage, mirror = ResourceOptions(parent=self), settings.storage, settings.access.image_mirror
-        names = replace(names, owner=random.RandomId("owner", byte_length=OWNER_BYTES, opts=own).hex)
+        opts, storage, mirror = ResourceOptions(parent=self), settings.storage, settings.access.image_mirror
+        names = replace(names, owner=random.RandomId("owner", byte_length=OWNER_BYTES, opts=opts).hex)
 
-        network = ClusterVpc("cluster", settings, names, own)
+        network = ClusterVpc("cluster", settings, names, opts)
         if settings.hardening:
-            AuditedNetwork("hardening", names, own, vpc=network.vpc)
-        routes = egress(settings.access, names, own, network=network)
-        efa = EfaSecurityGroup("efa", names, own, vpc=network.vpc)
-        cluster = EksCluster("cluster", settings, names, own, network=network)
+            AuditedNetwork("hardening", names, opts, vpc=network.vpc)
+        routes = egress(settings.access, names, opts, network=network)
+        efa = EfaSecurityGroup("efa", names, opts, vpc=network.vpc)
+        cluster = EksCluster("cluster", settings, names, opts, network=network)
         name = cluster.resource.name
 
-        role = Role("nodes", names, own, service="ec2.amazonaws.com", policies=NODE_POLICIES)
+        role = Role("nodes", names, opts, service="ec2.amazonaws.com", policies=NODE_POLICIES)
         if settings.budget.email is not None:
-            monthly_budget(settings.budget, names, own, role=role)
-        cni = Role("cni", names, own, service=POD_IDENTITY, policies=CNI_POLICIES)
+            monthly_budget(settings.budget, names, opts, role=role)
+        cni = Role("cni", names, opts, service=POD_IDENTITY, policies=CNI_POLICIES)
         version = settings.cluster.version
         before = Addons(
-            "before-nodes", BEFORE_NODES, names, own, cluster=name, kubernetes=version, roles={"vpc-cni": cni}
+            "before-nodes", BEFORE_NODES, names, opts, cluster=name, kubernetes=version, roles={"vpc-cni": cni}
         ).addons
 
         needs = [*routes, *before.values(), network.associations["private-0"]]
         private = network.private[0]
         system = SystemNodes(
-            "system", settings, names, own, cluster=name, role=role, subnet=private, depends_on=needs
+            "system", settings, names, opts, cluster=name, role=role, subnet=private, depends_on=needs
         ).group
         rights: list[pulumi.Resource] = []
         if policies := settings.ray.policies:
             accounts = {account: account for account in ray_accounts(settings)}
             pods = PodRole(
-                "RayRole", "ray", names, own, cluster=name, namespace=NAMESPACE, accounts=accounts, policies=policies
+                "RayRole", "ray", names, opts, cluster=name, namespace=NAMESPACE, accounts=accounts, policies=policies
             )
             rights = pods.grants
         gpu = GpuNodes(
             "gpu",
             settings,
             names,
-            own,
+            opts,
             cluster=name,
             role=role,
             subnet=network.gpu,
@@ -118,7 +118,7 @@ class EksStack(pulumi.ComponentResource):
         ).group
         # The FSx driver has no role: it mounts a file system that the stack creates.
         after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if storage.bucket else [])]
-        addons = Addons("after-nodes", after, names, own, cluster=name, kubernetes=version, depends_on=[system]).addons
+        addons = Addons("after-nodes", after, names, opts, cluster=name, kubernetes=version, depends_on=[system]).addons
 
         provider = kubernetes.Provider(
             "kubernetes",
@@ -126,17 +126,17 @@ class EksStack(pulumi.ComponentResource):
             # Only a new cluster replaces the provider, and with it every resource in the cluster. A new cluster of the
             # same name has the same id and ARN but another endpoint.
             cluster_identifier=cluster.resource.endpoint,
-            opts=own,
+            opts=opts,
         )
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` need not reach its API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
-        scaler = autoscaler_role("autoscaler", names, own, cluster=name)
+        scaler = autoscaler_role("autoscaler", names, opts, cluster=name)
         Autoscaler("cluster-autoscaler", names, inside, kubernetes=version, mirror=mirror, role=scaler, nodes=system)
         plugins = DevicePlugins("device-plugins", settings, inside).releases
         volume: pulumi.Input[str] = ""
         if storage.bucket is not None:
             nodes, driver = cluster.security_group, addons["aws-fsx-csi-driver"]
-            files = SharedFileSystem("shared", storage, names, own, network=network, nodes=nodes, efa_nodes=efa.id)
+            files = SharedFileSystem("shared", storage, names, opts, network=network, nodes=nodes, efa_nodes=efa.id)
             volume = SharedVolume("shared-volume", storage, names, inside, system=files, driver=driver).name
         # Operators and the pods of an Indexed Job find Services by name, which needs this add-on.
         dns = addons["coredns"]

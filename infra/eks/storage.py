@@ -60,7 +60,7 @@ class SharedFileSystem(pulumi.ComponentResource):
     ) -> None:
         """Register the file system; `nodes` and `efa_nodes` are the security groups of the nodes and of their EFA."""
         super().__init__("rdma-ray:eks:SharedFileSystem", name, {}, opts)
-        own = ResourceOptions(parent=self)
+        opts = ResourceOptions(parent=self)
         # The file system needs its group, so an update of the group comes first; if it fails, nothing is sent to FSx.
         # A hook of the file system itself would not run: a smaller one is a replacement.
         kept = ResourceHook("keep-file-system", refuse_smaller, ResourceHookOptions(on_dry_run=True))
@@ -79,7 +79,7 @@ class SharedFileSystem(pulumi.ComponentResource):
         ) -> list[pulumi.Resource]:
             ports = () if inbound == OVER_EFA[0] else LUSTRE_PORTS
             return rules_between(
-                f"{name}-{end}", names, own, group=at, peer=peer, inbound=inbound, outbound=outbound, ports=ports
+                f"{name}-{end}", names, opts, group=at, peer=peer, inbound=inbound, outbound=outbound, ports=ports
             )
 
         among_servers = allow("servers", group, group, "Lustre from the servers", "Lustre to the servers")

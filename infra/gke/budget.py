@@ -21,14 +21,14 @@ class MonthlyBudget(pulumi.ComponentResource):
         self, name: str, budget: GkeBudget, site: Site, opts: ResourceOptions, *, project_number: pulumi.Input[str]
     ) -> None:
         super().__init__("rdma-ray:gke:MonthlyBudget", name, {}, opts)
-        own, title = ResourceOptions(parent=self), site.named("budget")
+        opts, title = ResourceOptions(parent=self), site.named("budget")
         channel = gcp.monitoring.NotificationChannel(
             name,
             project=site.project,
             display_name=title,
             type="email",
             labels={"email_address": str(budget.email)},
-            opts=own,
+            opts=opts,
         )
         gcp.billing.Budget(
             name,
@@ -45,6 +45,6 @@ class MonthlyBudget(pulumi.ComponentResource):
                 "monitoring_notification_channels": [channel.name],
                 "disable_default_iam_recipients": True,
             },
-            opts=own,
+            opts=opts,
         )
         self.register_outputs({})

@@ -57,13 +57,13 @@ class GkeCluster(pulumi.ComponentResource):
         control_plane: IPv4Network,
     ) -> None:
         super().__init__("rdma-ray:gke:GkeCluster", name, {}, opts)
-        own = ResourceOptions(parent=self)
+        opts = ResourceOptions(parent=self)
         account = gcp.serviceaccount.Account(
             f"{name}-nodes",
             account_id=site.node_account,
             display_name=f"Nodes of GKE cluster {site.stack}",
             description=site.description,
-            opts=own,
+            opts=opts,
         )
         self.roles = [
             gcp.projects.IAMMember(
@@ -71,7 +71,7 @@ class GkeCluster(pulumi.ComponentResource):
                 project=site.project,
                 role=role,
                 member=account.member,
-                opts=own,
+                opts=opts,
             )
             for role in NODE_ROLES
         ]

@@ -50,8 +50,8 @@ class ClusterNetwork(pulumi.ComponentResource):
         self, name: str, site: Site, addresses: GkeAddresses, opts: ResourceOptions, *, flow_logs: bool
     ) -> None:
         super().__init__("rdma-ray:gke:ClusterNetwork", name, {}, opts)
-        own = ResourceOptions(parent=self)
-        network = _network(name, site, site.stack, own, routing_mode="REGIONAL")
+        opts = ResourceOptions(parent=self)
+        network = _network(name, site, site.stack, opts, routing_mode="REGIONAL")
         ranges = {PODS_RANGE: addresses.pods, SERVICES_RANGE: addresses.services}
         subnet = gcp.compute.Subnetwork(
             name,
@@ -65,9 +65,9 @@ class ClusterNetwork(pulumi.ComponentResource):
             # Nodes reach Google's registry and APIs without NAT.
             private_ip_google_access=True,
             log_config=FLOW_LOGS if flow_logs else None,
-            opts=own,
+            opts=opts,
         )
-        router = gcp.compute.Router(name, name=site.named("nat"), network=network.id, region=site.region, opts=own)
+        router = gcp.compute.Router(name, name=site.named("nat"), network=network.id, region=site.region, opts=opts)
         gcp.compute.RouterNat(
             name,
             name=site.named("nat"),
@@ -79,7 +79,7 @@ class ClusterNetwork(pulumi.ComponentResource):
             min_ports_per_vm=NAT_PORTS[0],
             max_ports_per_vm=NAT_PORTS[1],
             log_config={"enable": True, "filter": "ERRORS_ONLY"},
-            opts=own,
+            opts=opts,
         )
         self.network = network.id
         self.subnet = subnet.id
@@ -113,9 +113,9 @@ class GvnicNetwork(pulumi.ComponentResource):
 
     def __init__(self, name: str, site: Site, cidr: IPv4Network, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:GvnicNetwork", name, {}, opts)
-        own = ResourceOptions(parent=self)
-        network = _network(name, site, site.named("gvnic"), own)
-        subnet = _subnet(name, site, GVNIC_NETWORK, network, cidr, own)
+        opts = ResourceOptions(parent=self)
+        network = _network(name, site, site.named("gvnic"), opts)
+        subnet = _subnet(name, site, GVNIC_NETWORK, network, cidr, opts)
         gcp.compute.Firewall(
             name,
             name=site.named("gvnic-internal"),
@@ -123,7 +123,7 @@ class GvnicNetwork(pulumi.ComponentResource):
             direction="INGRESS",
             source_ranges=[str(cidr)],
             allows=[{"protocol": protocol} for protocol in ("tcp", "udp", "icmp")],
-            opts=own,
+            opts=opts,
         )
         self.node_network = NodeNetwork(network=network.name, subnet=subnet.name)
         self.register_outputs({"network": network.name, "subnet": subnet.name})
@@ -145,17 +145,17 @@ class RdmaNetwork(pulumi.ComponentResource):
         self, name: str, site: Site, profile: str, cidrs: tuple[IPv4Network, ...], opts: ResourceOptions | None = None
     ) -> None:
         super().__init__("rdma-ray:gke:RdmaNetwork", name, {}, opts)
-        own = ResourceOptions(parent=self)
+        opts = ResourceOptions(parent=self)
         network = _network(
             name,
             site,
             site.named("rdma"),
-            own,
+            opts,
             # The API rejects a path without the project as malformed (cloud-image-tests PR #537, read 2026-08).
             network_profile=f"projects/{site.project}/global/networkProfiles/{site.zone}-{profile}",
         )
         subnets = [
-            _subnet(f"{name}-{nic}", site, rdma_network(nic), network, cidr, own) for nic, cidr in enumerate(cidrs)
+            _subnet(f"{name}-{nic}", site, rdma_network(nic), network, cidr, opts) for nic, cidr in enumerate(cidrs)
         ]
         self.node_networks = [NodeNetwork(network=network.name, subnet=subnet.name) for subnet in subnets]
         self.register_outputs({"network": network.name, "subnets": [subnet.name for subnet in subnets]})
@@ -229,6 +229,6 @@ class Dranet(pulumi.ComponentResource):
 
     def __init__(self, name: str, chart: Chart, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:Dranet", name, {}, opts)
-        own = ResourceOptions(parent=self)
-        self.release = helm_release(name, chart, own, values={"image": image_values(chart, None)})
+        opts = ResourceOptions(parent=self)
+        self.release = helm_release(name, chart, opts, values={"image": image_values(chart, None)})
         self.register_outputs({"version": chart.version})

@@ -70,37 +70,37 @@ class GkeStack(pulumi.ComponentResource):
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node pools before it
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
-        own = ResourceOptions(parent=self)
-        owner = random.RandomId("owner", byte_length=OWNER_BYTES, opts=own).hex
+        opts = ResourceOptions(parent=self)
+        owner = random.RandomId("owner", byte_length=OWNER_BYTES, opts=opts).hex
         self.site = site = Site(name, str(gcp.config.project), settings.location, owner)
         number: pulumi.Input[str] = ""
         if settings.storage.bucket is not None or settings.budget.email is not None:
             number = gcp.organizations.get_project_output(project_id=site.project).number
         if settings.budget.email is not None:
-            MonthlyBudget("budget", settings.budget, site, own, project_number=number)
+            MonthlyBudget("budget", settings.budget, site, opts, project_number=number)
         addresses, plane = settings.addresses, settings.addresses.control_plane
-        network = ClusterNetwork("cluster", site, addresses, own, flow_logs=settings.hardening)
-        cluster = GkeCluster("cluster", settings, site, own, network=network, control_plane=plane)
+        network = ClusterNetwork("cluster", site, addresses, opts, flow_logs=settings.hardening)
+        cluster = GkeCluster("cluster", settings, site, opts, network=network, control_plane=plane)
         # The networks of the additional NICs, by the names that pods use. With managed DRANET, GKE creates them.
         nics: dict[str, NodeNetwork] = {}
         fabric = settings.fabric_row
         if not fabric.managed:
-            nics[GVNIC_NETWORK] = GvnicNetwork("gvnic", site, addresses.gvnic, own).node_network
-            rdma = RdmaNetwork("rdma", site, settings.machine.network_profile, addresses.rdma, own)
+            nics[GVNIC_NETWORK] = GvnicNetwork("gvnic", site, addresses.gvnic, opts).node_network
+            rdma = RdmaNetwork("rdma", site, settings.machine.network_profile, addresses.rdma, opts)
             nics |= {rdma_network(nic): one for nic, one in enumerate(rdma.node_networks)}
         bucket, rights = settings.storage.bucket, []
         if bucket is not None:
             for account in ray_accounts(settings):
-                right = BucketAccess(bucket, account, own, project_number=number, workload_pool=cluster.workload_pool)
+                right = BucketAccess(bucket, account, opts, project_number=number, workload_pool=cluster.workload_pool)
                 rights.append(right.grant)
-        pools = GpuPools("pool", settings, site, own, cluster=cluster, networks=list(nics.values()), depends_on=rights)
+        pools = GpuPools("pool", settings, site, opts, cluster=cluster, networks=list(nics.values()), depends_on=rights)
 
         provider = kubernetes.Provider(
             "kubernetes",
             kubeconfig=cluster.kubeconfig,
             # Only a new cluster replaces the provider and everything in the cluster; a new address does not.
             cluster_identifier=cluster.resource.id,
-            opts=own,
+            opts=opts,
         )
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` needs no API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
@@ -116,7 +116,7 @@ class GkeStack(pulumi.ComponentResource):
         args, needs, access = ray_args(settings, site.named("ray")), [cluster.system_pool], []
         if args.queue is not None:
             nodes = cluster.account
-            webhooks = WebhookAccess("webhooks", site, own, network=network, control_plane=plane, account=nodes)
+            webhooks = WebhookAccess("webhooks", site, opts, network=network, control_plane=plane, account=nodes)
             access.append(webhooks.rule)
         operators = install_operators(args, inside, depends_on=needs, webhook_access=access)
         workload = Workload("ray", args, inside, operators=operators, depends_on=[*pools.pools, *drivers])

@@ -39,6 +39,6 @@ class BucketAccess(pulumi.ComponentResource):
             *("principal://iam.googleapis.com/projects/", project_number, "/locations/global/workloadIdentityPools/"),
             *(workload_pool, f"/subject/ns/{NAMESPACE}/sa/{account}"),
         )
-        own = ResourceOptions(parent=self)
-        self.grant = gcp.storage.BucketIAMMember(name, bucket=bucket, role=ROLE, member=member, opts=own)
+        opts = ResourceOptions(parent=self)
+        self.grant = gcp.storage.BucketIAMMember(name, bucket=bucket, role=ROLE, member=member, opts=opts)
         self.register_outputs({})

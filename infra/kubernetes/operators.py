@@ -106,8 +106,8 @@ class KubeRay(pulumi.ComponentResource):
             "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}},
         }
         # The release waits until the operator runs, which needs a node.
-        own = ResourceOptions(parent=self, depends_on=depends_on)
-        self.release = helm_release(name, KUBERAY, own, values=values, namespace=KUBERAY_NAMESPACE)
+        opts = ResourceOptions(parent=self, depends_on=depends_on)
+        self.release = helm_release(name, KUBERAY, opts, values=values, namespace=KUBERAY_NAMESPACE)
         self.register_outputs({"version": KUBERAY.version})
 
 
@@ -132,8 +132,8 @@ class Kueue(pulumi.ComponentResource):
             "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(objects.configuration(queue))},
         }
         # The release waits until the controller answers, which needs a node and a path from the control plane.
-        own = ResourceOptions(parent=self, depends_on=depends_on)
-        self.release = helm_release(name, KUEUE, own, values=values, namespace=KUEUE_NAMESPACE)
+        opts = ResourceOptions(parent=self, depends_on=depends_on)
+        self.release = helm_release(name, KUEUE, opts, values=values, namespace=KUEUE_NAMESPACE)
         self.register_outputs({"version": KUEUE.version})
 
 

@@ -136,7 +136,7 @@ class Workload(pulumi.ComponentResource):
 
     def _supporting(self) -> list[pulumi.Resource]:
         """Create what must exist before the first pod, and the head's PodDisruptionBudget."""
-        name, args, own = self._name, self._args, self._own
+        name, args, opts = self._name, self._args, self._own
         accounts: list[pulumi.Resource] = [
             core.v1.ServiceAccount(
                 account,
@@ -144,19 +144,19 @@ class Workload(pulumi.ComponentResource):
                 # KubeRay grants the autoscaler's permissions to the head's account. Only the autoscaler's container
                 # mounts its token (`ray_cluster`).
                 automount_service_account_token=False,
-                opts=own,
+                opts=opts,
             )
             for account in ray_accounts(args.settings)
         ]
-        ingress = kubernetes_object(f"{name}-ingress", ingress_policy(args), own, self._namespace)
+        ingress = kubernetes_object(f"{name}-ingress", ingress_policy(args), opts, self._namespace)
         if self._operated:
-            kubernetes_object(f"{name}-head", head_budget(args), own, self._namespace)
+            kubernetes_object(f"{name}-head", head_budget(args), opts, self._namespace)
         if args.settings.ray.mode == "job":
             accounts += self._start_once()
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))
-        resources = [*accounts, ingress, *(_pod_object(each, self._namespace, own) for each in manifests)]
+        resources = [*accounts, ingress, *(_pod_object(each, self._namespace, opts) for each in manifests)]
         if self._cluster_queue is not None:
             # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
             after = ResourceOptions(parent=self, depends_on=[self._cluster_queue])
@@ -205,9 +205,9 @@ class TimeLimit(pulumi.ComponentResource):
     ) -> None:
         super().__init__("rdma-ray:kubernetes:TimeLimit", name, {}, opts)
         account, role, binding, cron_job = time_limit(args)
-        own = ResourceOptions(parent=self)
-        needs = [kubernetes_object(name, account, own, namespace)]
-        right = kubernetes_object(name, role, own, namespace)
+        opts = ResourceOptions(parent=self)
+        needs = [kubernetes_object(name, account, opts, namespace)]
+        right = kubernetes_object(name, role, opts, namespace)
         needs.append(kubernetes_object(name, binding, ResourceOptions(parent=self, depends_on=[right]), namespace))
         after = ResourceOptions(parent=self, depends_on=[*needs, workload])
         kubernetes_object(name, cron_job, after, namespace)

@@ -85,7 +85,7 @@ class LocalRayCluster(pulumi.ComponentResource):
         secret = ResourceOptions(parent=self, additional_secret_outputs=["token"])
         self.head = head = RayHead(f"{name}-head", settings, folder, secret)
         for position in range(1, settings.nodes.count + 1):
-            own = ResourceOptions(parent=self)
-            RayWorker(f"{name}-worker-{position}", settings, folder, position, head, own)
+            opts = ResourceOptions(parent=self)
+            RayWorker(f"{name}-worker-{position}", settings, folder, position, head, opts)
         self.token = pulumi.Output.secret(head.token)
         self.register_outputs({"dashboard": head.dashboard, "jobs": head.jobs, "client": head.client})

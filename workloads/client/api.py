@@ -143,9 +143,7 @@ class JobsApi:
         token = self.token.get_secret_value()
         if not (token.isascii() and token.isprintable()):
             # http.client's own error would print it.
-            raise WorkloadError(
-                "the token in the stack's outputs contains characters that an HTTP header cannot contain"
-            )
+            raise WorkloadError("the token in the stack's outputs contains characters that are invalid in HTTP headers")
         return {"Authorization": f"Bearer {token}"}
 
     def job(self, job_id: str) -> Job:
