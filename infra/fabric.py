@@ -1,7 +1,7 @@
 """The pod requirements for using a node's GPUs and its fabric.
 
-They are plain data in the JSON format of Kubernetes, independent of the cloud. RayCluster, RayJob, Indexed Job and NCCL Job
-use a `GpuPod` in the same way, and `with_fabric` adds any row of `infra.catalog.fabrics` to one.
+They are plain data in the JSON format of Kubernetes, independent of the cloud. RayCluster, RayJob, Indexed Job and NCCL
+Job use a `GpuPod` in the same way, and `with_fabric` adds any row of `infra.catalog.fabrics` to one.
 """
 
 from __future__ import annotations

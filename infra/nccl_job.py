@@ -221,10 +221,10 @@ class NcclJob:
 
 def size(text: str) -> int:
     """Return the bytes of a size as nccl-tests writes it."""
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text} is not a size such as 1K or 8G")
-    return int(found[1]) << 10 * " KMGT".index(found[2] or " ")
+    return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
 
 
 def nccl_job(

@@ -306,8 +306,8 @@ def _words(changes: Iterable[Change]) -> str:
     for change in sorted(changes, key=lambda one: (one.op, kind(one.type))):
         if not change.type.startswith("rdma-ray:"):
             counts.setdefault(change.op, Counter())[kind(change.type)] += 1
-    found = {op: [f"{count} {name}" if count > 1 else name for name, count in of.items()] for op, of in counts.items()}
-    return "; ".join(f"{op} {', '.join(names)}" for op, names in found.items()) or "nothing"
+    words = {op: [f"{count} {name}" if count > 1 else name for name, count in of.items()] for op, of in counts.items()}
+    return "; ".join(f"{op} {', '.join(names)}" for op, names in words.items()) or "nothing"
 
 
 def table(results: Sequence[EditResult]) -> str:

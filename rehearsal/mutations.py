@@ -165,8 +165,8 @@ def main() -> int:
     mutations = list(mutate(stack))
     print("\n".join(table(mutations)))
     for by, reasons in (("golden", "The golden list alone notices"), ("nothing", "Unnoticed")):
-        found = list(dict.fromkeys(mutation.where for mutation in mutations if mutation.by == by))
-        print(f"\n{reasons}: {', '.join(found) or 'nothing'}")
+        files = list(dict.fromkeys(mutation.where for mutation in mutations if mutation.by == by))
+        print(f"\n{reasons}: {', '.join(files) or 'nothing'}")
     return 1 if any(mutation.by == "nothing" for mutation in mutations) else 0
 
 

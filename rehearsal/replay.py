@@ -62,8 +62,8 @@ class _Memory(View):
 
     def get(self, type_: str, id_: str) -> Json | None:
         text = self.objects.get((type_, id_))
-        found: Json | None = None if text is None else json.loads(text)
-        return found
+        document: Json | None = None if text is None else json.loads(text)
+        return document
 
     def all(self, type_: str | None = None) -> Iterator[tuple[str, str, Json]]:
         for found, id_ in sorted(key for key in self.objects if type_ in (None, key[0])):

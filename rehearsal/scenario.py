@@ -391,8 +391,8 @@ def recover(engine: Engine) -> int:
 
 
 def _first_refusal(text: str) -> str:
-    found = (line.strip() for line in text.splitlines() if "REHEARSAL:" in line)
-    return next(found, "REHEARSAL: the engine died").partition("REHEARSAL: ")[2]
+    refusals = (line.strip() for line in text.splitlines() if "REHEARSAL:" in line)
+    return next(refusals, "REHEARSAL: the engine died").partition("REHEARSAL: ")[2]
 
 
 def _why(text: str) -> str:

@@ -135,8 +135,8 @@ def module_folder(manifests: Path, name: str) -> Path:
     for manifest in sorted(manifests.glob("*/go.mod")):
         # Modules of Kubernetes' staging area have their version in a replacement.
         pins = (rf"^\s*(?:replace )?{named} => {named} (v\S+)", rf"^\s*(?:require )?{named} (v\S+)")
-        found = (re.search(pin, manifest.read_text(), re.MULTILINE) for pin in pins)
-        if match := next(filter(None, found), None):
+        matches = (re.search(pin, manifest.read_text(), re.MULTILINE) for pin in pins)
+        if match := next(filter(None, matches), None):
             # The module cache writes capitals as !x (https://go.dev/ref/mod#module-cache).
             path = re.sub(r"[A-Z]", lambda capital: "!" + capital.group().lower(), f"{name}@{match.group(1)}")
             folder = module_cache() / path

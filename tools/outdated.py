@@ -75,10 +75,10 @@ class Row(NamedTuple):
 
 def find(root: Path) -> list[Pin]:
     """Return every pin of the project once, in the order of the rules."""
-    found: dict[tuple[str, tuple[int, ...]], Pin] = {}
+    pins: dict[tuple[str, tuple[int, ...]], Pin] = {}
     for pin in (pin for rule in RULES for pin in rule(root)):
-        found.setdefault((pin.name, _key(pin.version)), pin)
-    return list(found.values())
+        pins.setdefault((pin.name, _key(pin.version)), pin)
+    return list(pins.values())
 
 
 def newest(pin: Pin, ask: Ask) -> Row:
@@ -117,8 +117,8 @@ def _requirements(root: Path) -> Iterator[Pin]:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     lock = dict(re.findall(r"^([\w.-]+)==(\S+)", (root / "requirements-dev.txt").read_text().lower(), re.MULTILINE))
     for line in itertools.chain(project["dependencies"], *project["optional-dependencies"].values()):
-        if found := re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(?:==(\S+))?", line):
-            yield Pin(found[1], found[2] or lock[found[1].lower()], "PyPI", "pyproject.toml")
+        if match := re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(?:==(\S+))?", line):
+            yield Pin(match[1], match[2] or lock[match[1].lower()], "PyPI", "pyproject.toml")
 
 
 def _modules(root: Path) -> Iterator[Pin]:

@@ -87,12 +87,12 @@ def find_engine() -> Path | None:
     Raises:
         SetupError: There is neither a recent Pulumi nor a Go to build one.
     """
-    found = shutil.which("pulumi", path=_foreign_path())
-    if found and (version := version_of([found, "version"])) and version >= ENGINE_VERSION:
-        return Path(found)
+    program = shutil.which("pulumi", path=_foreign_path())
+    if program and (version := version_of([program, "version"])) and version >= ENGINE_VERSION:
+        return Path(program)
     if _built_engine().exists() or ((go := version_of(["go", "version"])) and go >= GO_VERSION):
         return None
-    seen = f"found {found}, which is older than {PULUMI}" if found else "no 'pulumi' is on PATH"
+    seen = f"found {program}, which is older than {PULUMI}" if program else "no 'pulumi' is on PATH"
     raise SetupError(
         f"A Pulumi engine is missing: {seen}. Either\n"
         f"  - install Pulumi {PULUMI} or later (https://www.pulumi.com/docs/install/), or\n"

@@ -47,13 +47,13 @@ def _imports(place: Mapping[str, Path], nodes: Mapping[str, Iterable[ast.AST]]) 
     """Return module -> imported module -> line, of these nodes of each module."""
     imports: dict[str, dict[str, int]] = {}
     for module, of_module in nodes.items():
-        found = imports[module] = {}
+        imported = imports[module] = {}
         package = module if place[module].stem == "__init__" else module.rpartition(".")[0]
         for node in of_module:
             for name in _names(node, package):
                 target = name if name in place else name.rpartition(".")[0]
                 if target in place and target != module:
-                    found.setdefault(target, getattr(node, "lineno", 0))
+                    imported.setdefault(target, getattr(node, "lineno", 0))
     return imports
 
 

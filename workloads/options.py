@@ -53,14 +53,14 @@ def add(app: App, path: str, *, name: str | None = None, **keywords: Any) -> Non
 def _help_texts(module: str) -> dict[str, str]:
     """Return the docstrings of a module's functions, and the help of its apps, by name."""
     source = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
-    found = {}
+    texts = {}
     for node in ast.parse(source).body:
         match node:
             case ast.FunctionDef():
-                found[node.name] = ast.get_docstring(node) or ""
+                texts[node.name] = ast.get_docstring(node) or ""
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id="App"), keywords=keywords)):
-                found[name] = next(ast.literal_eval(each.value) for each in keywords if each.arg == "help")
-    return found
+                texts[name] = next(ast.literal_eval(each.value) for each in keywords if each.arg == "help")
+    return texts
 
 
 def by_gpus(without: object, on_gpus: object) -> str:
@@ -132,13 +132,13 @@ class JobOptions(ResultOptions):
 
 def json_to_stdout(arguments: Sequence[str]) -> list[str]:
     """Return the arguments, with `-` inserted after each `--json` that has no file; those after `--` as they are."""
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    found: list[str] = []
-    for argument, following in zip(own, [*own[1:], "--"], strict=False):
-        found.append(argument)
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    values: list[str] = []
+    for argument, following in zip(before, [*before[1:], "--"], strict=False):
+        values.append(argument)
         if argument == "--json" and following.startswith("-") and following != "-":
-            found.append("-")
-    return [*found, *arguments[len(own) :]]
+            values.append("-")
+    return [*values, *arguments[len(before) :]]
 
 
 def usage_error(error: CycloptsError) -> str:

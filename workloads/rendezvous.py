@@ -45,8 +45,8 @@ def own_address() -> str:
     """Return the address of this process's node in Ray's cluster."""
     import ray
 
-    found: Callable[[], str] = ray.util.get_node_ip_address  # untyped in Ray
-    return found()
+    address: Callable[[], str] = ray.util.get_node_ip_address  # untyped in Ray
+    return address()
 
 
 def select_interface(address: str, environment: MutableMapping[str, str] = os.environ) -> None:

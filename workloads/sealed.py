@@ -53,10 +53,10 @@ class Key:
         from cryptography.exceptions import InvalidTag
 
         try:
-            found = json.loads(self._cipher(other, sender=other).decrypt(bytes(12), sealed, None))
+            document = json.loads(self._cipher(other, sender=other).decrypt(bytes(12), sealed, None))
         except InvalidTag:
             raise ValueError("not sealed by this client for this job") from None
-        return {str(name): str(value) for name, value in found.items()}
+        return {str(name): str(value) for name, value in document.items()}
 
     def _cipher(self, other: str, sender: str) -> ChaCha20Poly1305:
         """Return the cipher of both keys. It encrypts one message, so that its nonce may be constant."""

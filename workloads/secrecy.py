@@ -140,7 +140,7 @@ def encodings(value: str) -> list[Encoding]:
     """
     data, *wide = [value.encode(each, "surrogatepass").lstrip(b"\0") for each in ("utf-8", "utf-16-be", "utf-16-le")]
     digits = [(_DIGITS, each.encode()) for each in sorted(_numbers(value, data, wide))]
-    found = [
+    forms = [
         *_written(value, [*digits, *_anchors(re.split(f"{_GAP}+", value), _LOWER)]),
         *(Encoding([_hex(byte) for byte in each], _HEX_GAP, digits) for each in {data, *wide}),
         Encoding([str(byte) for byte in data], _LIST_GAP, digits),
@@ -148,17 +148,17 @@ def encodings(value: str) -> list[Encoding]:
     gap = f"{_GAP}*+"
     for offset in range(3):
         core = _core(base64.b64encode, 6, data, offset)
-        found.append(Encoding([_BASE64.get(each, each) for each in core], gap, _anchors([core], _EXACT)))
+        forms.append(Encoding([_BASE64.get(each, each) for each in core], gap, _anchors([core], _EXACT)))
     for offset in range(5):
         core = _core(base64.b32encode, 5, data, offset)
-        found.append(Encoding([f"[{each}{each.lower()}]" for each in core], gap, _anchors([core], _LOWER, False)))
+        forms.append(Encoding([f"[{each}{each.lower()}]" for each in core], gap, _anchors([core], _LOWER, False)))
     for encode in (base64.b85encode, base64.a85encode):
         for offset in range(4):
             part = data if offset == 0 and len(data) < 12 else data[offset : len(data) - (len(data) - offset) % 4]
             core = encode(part).decode() if len(part) >= SHORTEST_VALUE else ""
             letters = re.sub(r"\\[nrt]|[^A-Za-z0-9]", "", core[:_HEAD])
-            found += _written(core, _anchors([letters], _EXACT, False)) if core else []
-    return found
+            forms += _written(core, _anchors([letters], _EXACT, False)) if core else []
+    return forms
 
 
 def _written(text: str, anchors: Sequence[tuple[int, bytes]]) -> Iterator[Encoding]:
@@ -357,9 +357,11 @@ def command_without_secrets(words: Sequence[str]) -> list[str]:
 
 def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the secrets that this process could leak: values of its variables, and Ray's token from its files."""
-    found = {value.strip() for name, value in environment.items() if sounds_secret(name) and not name.endswith("_PATH")}
-    found.update(ray_tokens(environment))
-    return tuple(sorted(value for value in found if len(value) >= SHORTEST_VALUE))
+    values = {
+        value.strip() for name, value in environment.items() if sounds_secret(name) and not name.endswith("_PATH")
+    }
+    values.update(ray_tokens(environment))
+    return tuple(sorted(value for value in values if len(value) >= SHORTEST_VALUE))
 
 
 def ray_tokens(environment: Mapping[str, str]) -> list[str]:
@@ -368,11 +370,11 @@ def ray_tokens(environment: Mapping[str, str]) -> list[str]:
     Ray reads its token from RAY_AUTH_TOKEN, otherwise from the file RAY_AUTH_TOKEN_PATH, otherwise from
     ~/.ray/auth_token (Ray 2.60).
     """
-    found = [environment.get("RAY_AUTH_TOKEN", "").strip()]
+    tokens = [environment.get("RAY_AUTH_TOKEN", "").strip()]
     for path in (environment.get("RAY_AUTH_TOKEN_PATH"), f"{environment.get('HOME', '')}/.ray/auth_token"):
         try:
             with Path(path or "").open(encoding="utf-8", errors="replace") as file:
-                found.append(file.read(LONGEST_TOKEN_FILE).strip())
+                tokens.append(file.read(LONGEST_TOKEN_FILE).strip())
         except (OSError, ValueError):
             continue  # no such file, so no secret
-    return [token for token in found if token]
+    return [token for token in tokens if token]

@@ -49,10 +49,10 @@ def number(value: object, least: float = 0.0, most: float = 2.0**63) -> float | 
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
+        result = float(value)
     except (ValueError, OverflowError):
         return None
-    return min(max(found, least), most) if math.isfinite(found) else None
+    return min(max(result, least), most) if math.isfinite(result) else None
 
 
 def read(data: bytes | str) -> Any:
@@ -70,10 +70,10 @@ def read(data: bytes | str) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    found = json.loads(text, parse_constant=lambda _: None, parse_int=_integer, parse_float=_float)
+    document = json.loads(text, parse_constant=lambda _: None, parse_int=_integer, parse_float=_float)
     if _SURROGATE.search(text):
-        found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
-    return found
+        document = json.loads(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
+    return document
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def _integer(text: str) -> int | None:
 
 
 def _float(text: str) -> float | None:
-    return found if math.isfinite(found := float(text)) else None
+    return parsed if math.isfinite(parsed := float(text)) else None
 
 
 class Limit:
@@ -141,13 +141,13 @@ class Limit:
             self.left -= len(json.dumps(text)) + level + 4
             return text
         self.left -= level + 8
-        found: Any = type(value)()
+        result: Any = type(value)()
         for key in value:
-            if self.left < self._floor or len(found) == self.NESTED:
-                self.cut += len(value) - len(found)
+            if self.left < self._floor or len(result) == self.NESTED:
+                self.cut += len(value) - len(result)
                 break
             if isinstance(value, list):
-                found.append(self.value(key, level + 1))
+                result.append(self.value(key, level + 1))
             else:
-                found[self.value(key, level)] = self.value(value[key], level + 1)
-        return found
+                result[self.value(key, level)] = self.value(value[key], level + 1)
+        return result

@@ -193,8 +193,8 @@ def node_wait_s(settings: CloudSettings) -> int:
 
 def script_files(folder: str) -> dict[str, str]:
     """Return the text of each file in a folder of this package, by file name: the data of a ConfigMap."""
-    found = sorted((Path(__file__).parent / folder).iterdir())
-    return {path.name: path.read_text(encoding="utf-8") for path in found if path.is_file()}
+    files = sorted((Path(__file__).parent / folder).iterdir())
+    return {path.name: path.read_text(encoding="utf-8") for path in files if path.is_file()}
 
 
 def scripts_volume(config_map: str) -> dict[str, Any]:

@@ -203,10 +203,10 @@ def times(quantity: str, count: int) -> str:
 
     Kueue reads these objects and writes them back; another spelling would then show as a change.
     """
-    found = _QUANTITY.fullmatch(quantity)
-    if found is None:
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
         raise ValueError(f"{quantity} is not a whole quantity such as 8, 16Gi or 2k")
-    amount, unit = int(found[1]) * count, found[2]
+    amount, unit = int(match[1]) * count, match[2]
     step = 1024 if unit.endswith("i") else 1000
     while amount and amount % step == 0 and unit in _LARGER:
         amount, unit = amount // step, _LARGER[unit]

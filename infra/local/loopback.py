@@ -30,18 +30,18 @@ def free_ports(count: int, *, preferred: int | None = None) -> list[int]:
     candidates = random.sample(_PORTS, len(_PORTS))
     if preferred is not None:
         candidates.insert(0, preferred)
-    found: list[int] = []
+    ports: list[int] = []
     with ExitStack() as held:
         for port in candidates:
-            if len(found) == count:
-                return found
+            if len(ports) == count:
+                return ports
             # Held open until all are found. Without SO_REUSEADDR, and on all interfaces: Ray binds both ways.
             probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             try:
                 probe.bind(("", port))
             except OSError:
                 continue
-            found.append(port)
+            ports.append(port)
     raise OSError(f"no {count} free TCP ports between {_PORTS.start} and {_PORTS.stop} on this machine")
 
 

@@ -161,8 +161,8 @@ def _wait_until(ready: Callable[[], bool], watcher: subprocess.Popen[bytes], pla
 
 
 def _tail(place: Path, lines: int = 20) -> str:
-    found = [path for path in (place / "ray.log", place / "guard.log") if path.exists()]
-    text = "\n".join(path.read_text(errors="replace") for path in found)
+    logs = [path for path in (place / "ray.log", place / "guard.log") if path.exists()]
+    text = "\n".join(path.read_text(errors="replace") for path in logs)
     return "\n".join(text.splitlines()[-lines:])
 
 

@@ -19,9 +19,9 @@ _KILL_GRACE_S = 10
 
 def marked(prefix: str) -> Iterator[psutil.Process]:
     """Yield the user's processes whose mark starts with `prefix`, except the calling process and its parents."""
-    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    ancestors = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter():
-        if process.pid in own:
+        if process.pid in ancestors:
             continue
         # Root can read the environment of every user, who may write any mark there. An error: it has ended.
         with suppress(psutil.Error, OSError):
@@ -48,7 +48,7 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
 def end_marked(prefix: str) -> None:
     """End every process marked with `prefix`, including those that start in the meantime."""
     deadline = time.monotonic() + 30
-    while found := list(marked(prefix)):
-        end(found, grace_s=2)
+    while processes := list(marked(prefix)):
+        end(processes, grace_s=2)
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes marked {prefix!r} restart as fast as they are killed")

@@ -261,13 +261,13 @@ class Setting:
 @cache
 def settings_of(model: type[Section]) -> Mapping[str, Setting]:
     """Return every setting of a model by its dotted path, in the model's order."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for info in model.model_fields.values():
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
-            found |= {f"{info.alias}.{path}": one for path, one in settings_of(info.annotation).items()}
+            settings |= {f"{info.alias}.{path}": one for path, one in settings_of(info.annotation).items()}
         else:
-            found[str(info.alias)] = Setting(info)
-    return found
+            settings[str(info.alias)] = Setting(info)
+    return settings
 
 
 class PartialSettings:

@@ -80,8 +80,8 @@ def _declared() -> Iterator[tuple[str, str, Any, str]]:
 def with_config(project: str) -> str:
     """Return a Pulumi.yaml with its `config:` section replaced, or added at the end; every other line as it was."""
     section = project_config()
-    found = re.search(r"^config:.*\n(?:(?:[ \t].*|#.*(?=\n[ \t])|)\n)*", project, flags=re.MULTILINE)
-    before, rest = (project[: found.start()], project[found.end() :]) if found else (project.rstrip("\n") + "\n", "")
+    match = re.search(r"^config:.*\n(?:(?:[ \t].*|#.*(?=\n[ \t])|)\n)*", project, flags=re.MULTILINE)
+    before, rest = (project[: match.start()], project[match.end() :]) if match else (project.rstrip("\n") + "\n", "")
     return before + section + ("\n" if rest else "") + rest
 
 

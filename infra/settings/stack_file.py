@@ -106,8 +106,8 @@ class _Loader(yaml.SafeLoader):
             fix = "put it in quotes, or correct it"
             # Without the value, which may be a token.
             raise _RefusedError(node.start_mark, f"YAML reads this value as {kind}, but it is not valid", fix) from None
-        if isinstance(value, str) and (found := UNPRINTABLE.search(value)):
-            raise _RefusedError(node.start_mark, f"A string contains the character {found[0]!a}", "remove it")
+        if isinstance(value, str) and (match := UNPRINTABLE.search(value)):
+            raise _RefusedError(node.start_mark, f"A string contains the character {match[0]!a}", "remove it")
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:

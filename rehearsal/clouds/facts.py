@@ -80,11 +80,11 @@ class Shape:
     @cached_property
     def _fields(self) -> Mapping[str, dict[str, Json]]:
         """The facts of each object's fields, by its path and their names."""
-        found: dict[str, dict[str, Json]] = {}
+        fields: dict[str, dict[str, Json]] = {}
         for path in filter(None, self.facts):
             above, _, name = path.rpartition(".")
-            found.setdefault(above, {})[name] = self.facts[path]
-        return found
+            fields.setdefault(above, {})[name] = self.facts[path]
+        return fields
 
     @cached_property
     def _required(self) -> Mapping[str, list[str]]:
@@ -135,8 +135,8 @@ def shapes(path: Path) -> Mapping[str, Shape]:
 
 def machines(path: Path) -> Mapping[str, Mapping[str, Any]]:
     """Return a cloud's machine types by name; `tools.facts.machines` states the fields and their units."""
-    found: Mapping[str, Mapping[str, Any]] = _read(path)["machines"]
-    return found
+    rows: Mapping[str, Mapping[str, Any]] = _read(path)["machines"]
+    return rows
 
 
 def zones(path: Path) -> Mapping[str, str]:

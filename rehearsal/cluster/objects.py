@@ -91,10 +91,10 @@ def note(inputs: Json, name: str) -> str:
 
 def parsed(path: str) -> Path:
     """Split a property path of the engine into keys and indexes: `a[0]["b.c"].d`. "*" stays."""
-    found: list[str | int] = []
+    steps: list[str | int] = []
     for index, quoted, plain in _PART.findall(path):
-        found.append(int(index) if index.isdigit() else index or quoted.replace('\\"', '"') or plain)
-    return tuple(found)
+        steps.append(int(index) if index.isdigit() else index or quoted.replace('\\"', '"') or plain)
+    return tuple(steps)
 
 
 def ignored(changed: Path, ignores: Iterable[str]) -> bool:
@@ -137,12 +137,12 @@ def taken_over(live: Json, manager: str) -> list[Json] | None:
     gone = [each for each in entries if not each.get("subresource") and _key(each) == (CREATOR, "Update")]
     if not gone:
         return None
-    own = next((each for each in entries if _key(each) == (manager, "Apply")), None)
-    fields: Json = (own or {}).get("fieldsV1") or {}
+    applied = next((each for each in entries if _key(each) == (manager, "Apply")), None)
+    fields: Json = (applied or {}).get("fieldsV1") or {}
     for each in gone:
         fields = _union(fields, each.get("fieldsV1") or {})
-    merged = {**(own or gone[0]), "manager": manager, "operation": "Apply", "fieldsV1": fields}
-    return [*(each for each in entries if each not in gone and each is not own), merged]
+    merged = {**(applied or gone[0]), "manager": manager, "operation": "Apply", "fieldsV1": fields}
+    return [*(each for each in entries if each not in gone and each is not applied), merged]
 
 
 def created_by_us(live: Json) -> bool:

@@ -161,8 +161,8 @@ class ClusterPhases:
         return live
 
     def _status(self, node: GraphNode) -> Json:
-        found: Json = self._live(node).get("status") or {}
-        return found
+        status: Json = self._live(node).get("status") or {}
+        return status
 
     def _gpu_nodes(self) -> list[str]:
         nodes = self.environment.api.list("v1", "Node")

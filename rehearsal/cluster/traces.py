@@ -48,7 +48,7 @@ def new_traces(folder: Path) -> Callable[[], list[str]]:
 
 
 def _processes(folder: Path, mark: str) -> set[str]:
-    found = set()
+    processes = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
@@ -57,8 +57,8 @@ def _processes(folder: Path, mark: str) -> set[str]:
             # It has ended.
             continue
         if f"/{PREFIX}-{mark}-" in groups or f"{PREFIX}-{mark}-" in command or f"{folder}/" in command:
-            found.add(f"process {process.name}: {command[:160]}")
-    return found
+            processes.add(f"process {process.name}: {command[:160]}")
+    return processes
 
 
 def _lines(what: str, command: list[str], keep: str = "") -> set[str]:

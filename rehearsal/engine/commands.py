@@ -101,11 +101,11 @@ class Engine:
         said = self.run("preview", "--json", "--ignore-protect", stack=True)
         if "{" not in said.text:
             raise EngineError("preview", said)
-        found, _ = json.JSONDecoder().raw_decode(said.text[said.text.index("{") :])
+        plan, _ = json.JSONDecoder().raw_decode(said.text[said.text.index("{") :])
         if not said.ok:
-            errors = [each["message"] for each in found.get("diagnostics", ()) if each["severity"] == "error"]
+            errors = [each["message"] for each in plan.get("diagnostics", ()) if each["severity"] == "error"]
             raise EngineError("preview", CommandResult(said.status, "".join(errors)))
-        steps: list[dict[str, Any]] = found["steps"]
+        steps: list[dict[str, Any]] = plan["steps"]
         return steps
 
     def deployment(self) -> dict[str, Any]:

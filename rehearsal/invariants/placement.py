@@ -166,11 +166,11 @@ def pod_labels(workload: GraphNode) -> dict[str, str]:
 
 def selection(stack: Stack, words: str) -> list[GraphNode]:
     """Return the resources that words select: kinds, charts, add-ons, or groups."""
-    found = []
+    nodes = []
     for word in words.split():
         named = [node for node in stack.of("Addon") if at(node, "addonName") == word]
-        found += GROUPS[word](stack) if word in GROUPS else [*stack.of(word), *stack.charts(word), *named]
-    return found
+        nodes += GROUPS[word](stack) if word in GROUPS else [*stack.of(word), *stack.charts(word), *named]
+    return nodes
 
 
 def _rules(stack: Stack, suffix: str) -> list[GraphNode]:
@@ -200,8 +200,8 @@ GROUPS: Mapping[str, Callable[[Stack], list[GraphNode]]] = {
 
 def variable(container: Any, name: str, path: str = "value") -> Any:
     """Return the value of an environment variable, or another path of it; None if it is not set."""
-    found = {one["name"]: one for one in value_at(container, "env") or []}
-    return value_at(found, f"{name}.{path}")
+    variables = {one["name"]: one for one in value_at(container, "env") or []}
+    return value_at(variables, f"{name}.{path}")
 
 
 def _node_pool(node: GraphNode) -> MachinePool:

@@ -107,8 +107,8 @@ def queued_nodes_are_requested(stack: Stack) -> Iterator[str]:
         yield from differs(f"{check.name}: resources", named[at(check, "spec.parameters.name")], [GPU])
     durations = {at(pool.node, "nodeConfig.maxRunDuration").removesuffix("s") for pool in queued} or {None}
     for workload in workloads(stack):
-        found = (at(workload, "metadata.annotations") or {}).get(MAX_RUN)
-        yield from differs(f"{workload.name}: run time", {found}, durations)
+        limit = (at(workload, "metadata.annotations") or {}).get(MAX_RUN)
+        yield from differs(f"{workload.name}: run time", {limit}, durations)
         sets = [set(pods.asks) for pods in pods_of(workload) if pods.gpus]
         if queued and (len(sets) != 1 or not sets[0] <= REQUESTED):
             yield f"{workload.name}: a request would be for {sets}"

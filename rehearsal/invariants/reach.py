@@ -35,8 +35,8 @@ def gpus_are_in_one_zone(stack: Stack) -> Iterator[str]:
     zones = {node.id: at(node, "availabilityZone") or at(node, "availabilityZoneId") for node in subnets}
     for node in stack.of("NodePool", "NodeGroup", "LustreFileSystem"):
         used = at(node, "subnetIds") or []
-        found = at(node, "nodeLocations") or [zones[one] for one in ([used] if isinstance(used, str) else used)]
-        yield from differs(f"{node.name}: zones", found, [zone])
+        located = at(node, "nodeLocations") or [zones[one] for one in ([used] if isinstance(used, str) else used)]
+        yield from differs(f"{node.name}: zones", located, [zone])
     for node in stack.of(VPC):
         if f"/{zone}-" not in (at(node, "networkProfile") or f"/{zone}-"):
             yield f"{node.name} has the profile {at(node, 'networkProfile')}"

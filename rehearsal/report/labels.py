@@ -95,10 +95,10 @@ def spans_of_names(names: Iterable[str]) -> str:
 
 def stem(name: str) -> tuple[str, int | None]:
     """Split a name at its last number: "rdma-7-parameters" → ("rdma-{}-parameters", 7)."""
-    found = _NUMBERED.fullmatch(name)
-    if not found or "{" in name:
+    match = _NUMBERED.fullmatch(name)
+    if not match or "{" in name:
         return name, None
-    return f"{found[1]}{{}}{found[3]}", int(found[2])
+    return f"{match[1]}{{}}{match[3]}", int(match[2])
 
 
 def _run(shape: str, numbers: list[int]) -> str:

@@ -20,24 +20,24 @@ RECORDED = files("moto.ec2").joinpath("resources")
 
 def gcp_machines(typed: Json) -> dict[str, Json]:
     """Return Google Cloud's machine types; memory in GiB. `zones` has each region's letters."""
-    found: dict[str, Json] = dict(typed["rows"])
+    machines: dict[str, Json] = dict(typed["rows"])
     for shape, (ratio, sizes) in typed["families"].items():
         for vcpus in map(int, sizes.split()):
             memory = round(ratio * vcpus, 1)
             whole = int(memory) if shape.startswith("c4") or memory == int(memory) else memory
-            found[f"{shape}-{vcpus}"] = {"vcpus": vcpus, "memoryGib": whole, "arch": "amd64"}
-    return dict(sorted(found.items()))
+            machines[f"{shape}-{vcpus}"] = {"vcpus": vcpus, "memoryGib": whole, "arch": "amd64"}
+    return dict(sorted(machines.items()))
 
 
 def aws_machines(zones: Zones) -> dict[str, Json]:
     """Return EC2's instance types; `cards` has the interfaces of each network card, `zones` each region's letters."""
-    found = {}
+    machines = {}
     for name, row in sorted(_recording(RECORDED.joinpath("instance_types.json.gz")).items()):
         accelerated = any(key in row for key in ("GpuInfo", "NeuronInfo", "InferenceAcceleratorInfo"))
         if not accelerated and not EC2_FAMILIES.match(name):
             continue
         network = row["NetworkInfo"]
-        found[name] = {
+        machines[name] = {
             "vcpus": row["VCpuInfo"]["DefaultVCpus"],
             "memoryMib": row["MemoryInfo"]["SizeInMiB"],
             "arch": row["ProcessorInfo"]["SupportedArchitectures"],
@@ -46,29 +46,29 @@ def aws_machines(zones: Zones) -> dict[str, Json]:
         }
         if network["EfaSupported"]:
             capable = [card["NetworkCardIndex"] for card in network["NetworkCards"] if "efa" in card["InterfaceTypes"]]
-            found[name] |= {"efa": network["EfaInfo"]["MaximumEfaInterfaces"], "efaCards": capable}
+            machines[name] |= {"efa": network["EfaInfo"]["MaximumEfaInterfaces"], "efaCards": capable}
         if accelerated:
-            found[name] |= {"accelerated": True, "zones": zones.get(name, {})}
+            machines[name] |= {"accelerated": True, "zones": zones.get(name, {})}
         if gpus := row.get("GpuInfo", {}).get("Gpus"):
             size = gpus[0]["MemoryInfo"]["SizeInMiB"]
-            found[name] |= {"gpu": gpus[0]["Name"], "gpus": gpus[0]["Count"], "gpuMemoryMib": size}
+            machines[name] |= {"gpu": gpus[0]["Name"], "gpus": gpus[0]["Count"], "gpuMemoryMib": size}
         if row.get("InstanceStorageSupported"):
-            found[name]["nvmeGb"] = row["InstanceStorageInfo"]["TotalSizeInGB"]
-    return found
+            machines[name]["nvmeGb"] = row["InstanceStorageInfo"]["TotalSizeInGB"]
+    return machines
 
 
 def aws_zones() -> Zones:
     """Return the letters of the zones that offer a machine type, by type and region; "" has those that offer any."""
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    zones: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for file in RECORDED.joinpath("instance_type_offerings", "availability-zone").iterdir():
         region = file.name.removesuffix(".json.gz")
         for offer in _recording(file):
             if offer["Location"][:-1] == region:  # not a local zone
                 for name in (offer["InstanceType"], ""):
-                    found[name][region].add(offer["Location"][-1])
+                    zones[name][region].add(offer["Location"][-1])
     return {
         name: {region: "".join(sorted(letters)) for region, letters in sorted(regions.items())}
-        for name, regions in found.items()
+        for name, regions in zones.items()
     }
 
 

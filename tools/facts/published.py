@@ -34,8 +34,8 @@ def sdk_inputs(token: str) -> dict[str, Json]:
     an object), "list<object>", "map<string>".
     """
     package, module, name = token.split(":")
-    found = importlib.import_module(f"pulumi_{package}.{module.partition('/')[0]}")
-    return dict(_flat(_argument, _arguments(getattr(found, f"{name}Args"))))
+    imported = importlib.import_module(f"pulumi_{package}.{module.partition('/')[0]}")
+    return dict(_flat(_argument, _arguments(getattr(imported, f"{name}Args"))))
 
 
 def published(source: str, packages: Path) -> dict[str, Json]:

@@ -54,19 +54,19 @@ def facts(cloud: str, provider: Mapping[str, Any], packages: Path) -> Json:
     sources = {
         key: text.format(**stated) if isinstance(text, str) else text for key, text in TABLES[cloud]["sources"].items()
     }
-    found = {"sources": sources, "shapes": shapes(cloud, provider, packages)}
+    document = {"sources": sources, "shapes": shapes(cloud, provider, packages)}
     if cloud == "gcp":
-        return {**found, "machines": gcp_machines(TABLES["gcp"]["machines"])}
+        return {**document, "machines": gcp_machines(TABLES["gcp"]["machines"])}
     zones = aws_zones()
-    return {**found, "zones": zones[""], "machines": aws_machines(zones)}
+    return {**document, "zones": zones[""], "machines": aws_machines(zones)}
 
 
 def shapes(cloud: str, provider: Mapping[str, Any], packages: Path) -> Json:
     """Return the facts of a cloud's types; each source adds facts that the earlier ones lack."""
-    found = {}
+    shapes_by_type = {}
     for name, schemas in TABLES[cloud]["types"].items():
         token, aliases = f"{cloud}:{name}", TABLES["aliases"].get(name, {})
-        facts = found[token] = sdk_inputs(token)
+        facts = shapes_by_type[token] = sdk_inputs(token)
         for schema in schemas:
             if schema in provider:
                 _add_provider(facts, schema, provider[schema])
@@ -76,7 +76,7 @@ def shapes(cloud: str, provider: Mapping[str, Any], packages: Path) -> Json:
             facts[path] |= stated
         if cloud == "aws":
             _add_regions_and_prefixes(facts)
-    return found
+    return shapes_by_type
 
 
 def matched(facts: Mapping[str, Json], stated: Mapping[str, Json], aliases: Mapping[str, str]) -> dict[str, str]:
@@ -85,15 +85,15 @@ def matched(facts: Mapping[str, Json], stated: Mapping[str, Json], aliases: Mapp
     for place in stated:
         above, _, name = place.rpartition(".")
         places[above][_plain(name)] = place
-    found = {"": ""}
+    pairs = {"": ""}
     for path in facts:
         above, _, name = path.rpartition(".")
-        if path and above in found:
+        if path and above in pairs:
             names = [*map(_plain, aliases.get(path, "").split()), *_numbers(_plain(name))]
-            below = places[found[above]]
+            below = places[pairs[above]]
             if name := next(filter(below.__contains__, names), ""):
-                found[path] = below[name]
-    return found
+                pairs[path] = below[name]
+    return pairs
 
 
 def _plain(name: str) -> str:
@@ -154,11 +154,11 @@ def _add(facts: dict[str, Json], inputs: Mapping[str, str], place: str, stated: 
 
 def _add_published(facts: dict[str, Json], schema: str, stated: Mapping[str, Json], aliases: Mapping[str, str]) -> None:
     """Add what a published schema states; what only a create can set and has no input is an error."""
-    found = {path: place for path, place in matched(facts, stated, aliases).items() if path}
+    pairs = {path: place for path, place in matched(facts, stated, aliases).items() if path}
     once = {place for place, fact in stated.items() if fact.get("immutable") and f"{schema}.{place}" not in IGNORED}
-    if once - set(found.values()):
-        raise LookupError(f"{schema}: {once - set(found.values())} have no inputs")
-    for path, place in found.items():
+    if once - set(pairs.values()):
+        raise LookupError(f"{schema}: {once - set(pairs.values())} have no inputs")
+    for path, place in pairs.items():
         fact, limits = facts[path], stated[place].get("api", {})
         if "enum" in stated[place]:
             fact.setdefault("enum", stated[place]["enum"])

@@ -95,10 +95,10 @@ class Api:
             timeout=timeout_s,
         )
         try:
-            found = answer.json()
+            answered = answer.json()
         except ValueError:
-            found = None
-        content: Json = found if isinstance(found, dict) else {"text": answer.text}
+            answered = None
+        content: Json = answered if isinstance(answered, dict) else {"text": answer.text}
         if answer.status_code >= 400:
             message = content.get("message") or content.get("text") or answer.reason
             raise ApiError(answer.status_code, str(content.get("reason") or ""), str(message), content)
@@ -153,13 +153,13 @@ class Api:
 
     def kinds(self) -> Kinds:
         """Return the kinds that the server serves, with aggregated APIs and CRDs."""
-        found: dict[tuple[str, str], ObjectKind] = {}
+        kinds_by_name: dict[tuple[str, str], ObjectKind] = {}
         for path in ("/api", "/apis"):
             for group in self.request("GET", path, accept=_DISCOVERY).get("items") or []:
                 for version in group.get("versions") or []:
-                    found |= {(kind.api_version, kind.kind): kind for kind in _resources(group, version)}
-        self._kinds = found
-        return [*found.values()]
+                    kinds_by_name |= {(kind.api_version, kind.kind): kind for kind in _resources(group, version)}
+        self._kinds = kinds_by_name
+        return [*kinds_by_name.values()]
 
     def kind(self, api_version: str, kind: str) -> ObjectKind:
         """Return a served kind. Raises ApiError with status 404 if the server does not serve it."""
@@ -188,9 +188,9 @@ class Api:
         while True:
             seen = "nothing"
             try:
-                found = look()
-                if found is not None and found is not False:
-                    return found
+                result = look()
+                if result is not None and result is not False:
+                    return result
             except NotYet as problem:
                 seen = str(problem)
             self._alive()

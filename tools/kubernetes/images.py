@@ -271,7 +271,7 @@ def _loaded_by_torch() -> set[Path]:
 def _libraries(paths: Sequence[Path]) -> list[File]:
     """Return the libraries outside the environment that `ldd` finds for these."""
     site = Path(sysconfig.get_path("platlib"))
-    found: dict[str, Path] = {}
+    libraries: dict[str, Path] = {}
     for start in range(0, len(paths), 40):
         batch = [str(path) for path in paths[start : start + 40]]
         # ldd fails for a file that is not a program, but continues with the others.
@@ -279,14 +279,14 @@ def _libraries(paths: Sequence[Path]) -> list[File]:
         for match in re.finditer(r"^\t(?:(\S+) => )?(/\S+) \(0x", printed, re.MULTILINE):
             path = Path(match.group(2))
             if not path.resolve().is_relative_to(site.resolve()) and not path.is_relative_to(site.resolve()):
-                found[match.group(2)] = path
-    libc = next((path for name, path in found.items() if "/libc.so" in name), None)
+                libraries[match.group(2)] = path
+    libc = next((path for name, path in libraries.items() if "/libc.so" in name), None)
     if libc is None:
         raise ImageError("ldd does not find the C library of this system's programs")
     extra = [libc.parent / name for name in ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2")]
-    found |= {str(path): path for path in extra if path.exists()}
+    libraries |= {str(path): path for path in extra if path.exists()}
     files = []
-    for name, path in sorted(found.items()):
+    for name, path in sorted(libraries.items()):
         # A library in another folder, such as Python's, is copied to the loader's path.
         folder = str(path.parent) if name.startswith(_LIBRARY_FOLDERS) else str(libc.parent)
         place = f"{folder if folder.startswith('/usr') else '/usr' + folder}/{path.name}"

@@ -225,12 +225,12 @@ def _state(pod: Json) -> str:
 
 
 def _logs(api: Api, namespace: str, name: str) -> list[str]:
-    found = []
+    logs = []
     for pod in (each["metadata"]["name"] for each in pods(api, namespace, name)):
         try:
             path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
             answer = api.request("GET", path, query={"tailLines": str(_LOG_LINES)})
-            found.append(f"{pod}: {answer.get('text', answer)}")
+            logs.append(f"{pod}: {answer.get('text', answer)}")
         except (ApiError, requests.RequestException) as problem:
-            found.append(f"{pod}: no log: {problem}")
-    return found
+            logs.append(f"{pod}: no log: {problem}")
+    return logs

@@ -39,8 +39,8 @@ def complete(*values: Json) -> Json:
 def configuration(values: Json) -> Json:
     """Return Kueue's configuration file, from complete values."""
     settings: Json = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
-    own = {"enable": True, "webhookServiceName": SERVICE, "webhookSecretName": SECRET}
-    settings.setdefault("internalCertManagement", own)
+    certificates = {"enable": True, "webhookServiceName": SERVICE, "webhookSecretName": SECRET}
+    settings.setdefault("internalCertManagement", certificates)
     return settings
 
 
@@ -49,8 +49,8 @@ def objects(values: Json) -> list[Json]:
     settings = configuration(values)
     text = yaml.safe_dump(settings)
     policy = values["mutatingWebhook"]["reinvocationPolicy"]
-    found = kubectl.kustomize(module_folder(MODULE) / "config" / "default", _deployment(values, text))
-    for body in found:
+    documents = kubectl.kustomize(module_folder(MODULE) / "config" / "default", _deployment(values, text))
+    for body in documents:
         if body["kind"] == "ConfigMap":
             body["data"] = {"controller_manager_config.yaml": text}
         for webhook in body["webhooks"] if body["kind"] in WEBHOOKS else ():
@@ -63,17 +63,17 @@ def objects(values: Json) -> list[Json]:
             if body["kind"] == WEBHOOKS[0]:
                 webhook["reinvocationPolicy"] = policy
     request = sorted((module_folder(AUTOSCALER) / "config" / "crd").glob("*provisioningrequests.yaml"))
-    return [*kubectl.read(*request), *found]
+    return [*kubectl.read(*request), *documents]
 
 
 def uninstall(api: Api, stop: Callable[[], object] = lambda: None) -> None:
     """Delete the release as `helm uninstall` does; `stop` ends a Kueue that runs outside pods."""
-    found = objects(complete())
+    documents = objects(complete())
     # First, or the API server would later reject every Job and Pod, and could delete no namespace.
     for kinds in ((*WEBHOOKS, "APIService"), ("Deployment",)):
-        kubectl.remove(api, (body for body in found if body["kind"] in kinds))
+        kubectl.remove(api, (body for body in documents if body["kind"] in kinds))
     stop()
-    kubectl.remove(api, found)
+    kubectl.remove(api, documents)
 
 
 def certificate(api: Api) -> dict[str, bytes]:

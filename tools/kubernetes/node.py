@@ -104,9 +104,9 @@ class KubeletNode(Machine):
         mounts = []
         # Kubelet, containerd and the CNI plugins use fixed paths.
         for place in ("/var/log", "/var/lib"):
-            own = self.folder / place.strip("/").replace("/", "-")
-            own.mkdir()
-            mounts.append(bind(own, place))
+            host_path = self.folder / place.strip("/").replace("/", "-")
+            host_path.mkdir()
+            mounts.append(bind(host_path, place))
         for name, value in _TUNABLES.items():
             source = self.folder / name.replace("/", "-")
             source.write_text(value + "\n")

@@ -81,17 +81,17 @@ def inside(spec: dict[str, Any]) -> int:
 
 def _hierarchies() -> list[tuple[str, str, str]]:
     """Return (folder, mount options, own path) of each; ("", "", path) is cgroup v2 alone."""
-    found = []
+    hierarchies = []
     unified = (_CGROUPS / "cgroup.controllers").exists()
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":
-            found.append(("" if unified else "unified", "", path))
+            hierarchies.append(("" if unified else "unified", "", path))
         elif controllers.startswith("name="):
-            found.append((controllers.removeprefix("name="), f"none,{controllers}", path))
+            hierarchies.append((controllers.removeprefix("name="), f"none,{controllers}", path))
         else:
-            found.append((controllers, controllers, path))
-    return [each for each in found if (_CGROUPS / each[0]).is_dir()]
+            hierarchies.append((controllers, controllers, path))
+    return [each for each in hierarchies if (_CGROUPS / each[0]).is_dir()]
 
 
 def _own_groups(name: str) -> list[Path]:

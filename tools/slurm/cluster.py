@@ -136,8 +136,8 @@ class Slurm:
         (self.folder / "resolv.conf").write_text("")
         mounts = [bind(self.folder / "resolv.conf", str(Path("/etc/resolv.conf").resolve()))]
         for file, line in (("passwd", "{name}:x:{uid}:{uid}::{home}:/bin/bash"), ("group", "{name}:x:{uid}:")):
-            own = [line.format(name=name, uid=uid, home=self.home(name)) for name, uid in self.uids.items()]
-            (self.folder / file).write_text("\n".join([Path("/etc", file).read_text().strip(), *own, ""]))
+            lines = [line.format(name=name, uid=uid, home=self.home(name)) for name, uid in self.uids.items()]
+            (self.folder / file).write_text("\n".join([Path("/etc", file).read_text().strip(), *lines, ""]))
             mounts.append(bind(self.folder / file, f"/etc/{file}"))
         for name, uid in self.uids.items():
             self.home(name).mkdir(mode=0o700)
@@ -159,12 +159,12 @@ class Slurm:
 
 def in_tmp(uids: Collection[int], pattern: str = "*") -> list[Path]:
     """Return the files of users in /tmp, which the machines share with this one and its other programs."""
-    found = []
+    folders = []
     for path in Path("/tmp").glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # of another program, which has removed it meanwhile
             if path.stat(follow_symlinks=False).st_uid in uids:
-                found.append(path)
-    return found
+                folders.append(path)
+    return folders
 
 
 def _readable(place: Path) -> list[list[str]]:

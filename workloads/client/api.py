@@ -153,22 +153,22 @@ class JobsApi:
     def details(self, job_id: str) -> dict[str, Any]:
         """Return Ray's JobDetails. UnknownError if Ray does not know the job."""
         if job_id in _IN_NO_PATH:
-            found = [each for each in self._listed() if each.get("submission_id") == job_id]
+            jobs = [each for each in self._listed() if each.get("submission_id") == job_id]
         else:
-            found = [self.call(_path(job_id))]
-        if not found or not isinstance(found[0], dict):  # "" names the list of jobs
+            jobs = [self.call(_path(job_id))]
+        if not jobs or not isinstance(jobs[0], dict):  # "" names the list of jobs
             raise UnknownError(f"{job_id!r} is not the ID of a job: see `rdma-ray list`")
-        return dict(found[0])
+        return dict(jobs[0])
 
     def jobs(self) -> list[Job]:
         """Return all jobs that the cluster knows, newest first."""
         return sorted(map(Job.of, self._listed()), key=lambda job: job.started or 0, reverse=True)
 
     def _listed(self) -> list[dict[str, Any]]:
-        found = self.call("/api/jobs/")
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        jobs = self.call("/api/jobs/")
+        if not isinstance(jobs, list) or not all(isinstance(each, dict) for each in jobs):
             raise WorkloadError("Ray's answer is not a list of jobs: see `rdma-ray doctor`")
-        return found
+        return jobs
 
     def logs(self, job: str | Job) -> str:
         """Return the whole log of a job so far; empty before the driver has started. Line ends are `\\n`.
@@ -391,8 +391,8 @@ def reaches(job_id: str) -> bool:
 
 
 def _seconds(milliseconds: object) -> float | None:
-    found = untrusted.number(milliseconds)
-    return found / 1000 if found and found < LAST_TIME else None
+    value = untrusted.number(milliseconds)
+    return value / 1000 if value and value < LAST_TIME else None
 
 
 def _path(job_id: str, *rest: str) -> str:

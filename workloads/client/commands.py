@@ -51,8 +51,8 @@ def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     Exit codes: 0 shown, 1 error.
     """
     with Connection(options) as connection:
-        found = _status(connection.api)
-    present(found, _show_status, {"schema": "rdma-ray/status/1", **found}, options.json_file)
+        answer = _status(connection.api)
+    present(answer, _show_status, {"schema": "rdma-ray/status/1", **answer}, options.json_file)
 
 
 def _status(api: JobsApi) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     Exit codes: 0 listed, 1 error.
     """
     with Connection(options) as connection:
-        found = rows_of(connection.api)
-    present(found, _show_jobs, {"schema": "rdma-ray/list/1", "jobs": found}, options.json_file)
+        rows = rows_of(connection.api)
+    present(rows, _show_jobs, {"schema": "rdma-ray/list/1", "jobs": rows}, options.json_file)
 
 
 def logs(
@@ -166,8 +166,8 @@ def stop(
         if not before.terminal:
             ask = None if reaches(job_id) else lambda: _ask_supervisor(stack, job_id)
             job = api.stop(job_id, STOP_S + _grace(job) if wait_s is None else wait_s, ask)
-    says = "is over already: " if before.terminal else ""
-    print(printable(f"job {job_id} {says}{job.status}"), file=sys.stderr)
+    prefix = "is over already: " if before.terminal else ""
+    print(printable(f"job {job_id} {prefix}{job.status}"), file=sys.stderr)
     if options.json_file:
         write_json({"schema": "rdma-ray/stop/1", "stopped": not before.terminal, **row_of(job)}, options.json_file)
 
@@ -191,30 +191,30 @@ def outputs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     Example: rdma-ray outputs --stack gke
     Exit codes: 0 printed, 1 error.
     """
-    found = read_outputs(options).model_dump(mode="json", by_alias=True)
-    write_json({"schema": "rdma-ray/outputs/1", **found}, options.json_file or "-")
+    document = read_outputs(options).model_dump(mode="json", by_alias=True)
+    write_json({"schema": "rdma-ray/outputs/1", **document}, options.json_file or "-")
 
 
-def _show_status(found: dict[str, Any], console: Console) -> None:
+def _show_status(answer: dict[str, Any], console: Console) -> None:
     right = (Column("CPUs", justify="right"), Column("GPUs", justify="right"))
-    title = f"{found['cluster']}, Ray {found['ray']}"
+    title = f"{answer['cluster']}, Ray {answer['ray']}"
     table = Table("node", "role", *right, title=title, box=SIMPLE_HEAD, pad_edge=False)
-    for node in found["nodes"]:
+    for node in answer["nodes"]:
         table.add_row(node["ip"], node["role"], f"{node['cpus']:g}", f"{node['gpus']:g}")
     console.print(table)
-    if found["jobs"]:
-        _show_jobs(found["jobs"], console)
+    if answer["jobs"]:
+        _show_jobs(answer["jobs"], console)
     else:
         console.print("no job runs")
 
 
-def _show_jobs(found: list[dict[str, Any]], console: Console) -> None:
+def _show_jobs(rows: list[dict[str, Any]], console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("job", "kind", "name", "status", "started", "ran"):
         # In 80 columns, a long name is cut.
         table.add_column(column, no_wrap=True, justify="right" if column == "ran" else "left")
     today = time.localtime()[:3]
-    for job in found:
+    for job in rows:
         began = time.localtime(job["started"] or 0)
         started = time.strftime("%H:%M:%S" if began[:3] == today else "%Y-%m-%d", began) if job["started"] else "-"
         seconds = f"{job['seconds']:.0f} s" if job["seconds"] is not None else "-"

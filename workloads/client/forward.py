@@ -100,8 +100,8 @@ class Forward(AbstractContextManager["Forward"]):
         while True:
             ended = self._process.poll() is not None
             said = self._log.read_text(errors="replace")
-            if found := _READY.search(said):
-                self._port = int(found[1])
+            if match := _READY.search(said):
+                self._port = int(match[1])
                 return
             if ended or time.monotonic() > deadline:
                 self._end()

@@ -71,8 +71,8 @@ class Kubectl(AbstractContextManager["Kubectl"]):
             late = threading.Timer(TIMEOUT_S, process.kill)
             late.start()
             try:
-                found = process.stdout.read(LARGEST + 1)
-                if len(found) > LARGEST:
+                output = process.stdout.read(LARGEST + 1)
+                if len(output) > LARGEST:
                     raise WorkloadError(f"{name}: the answer is larger than {LARGEST // 2**20} MiB")
                 process.wait()
                 if not late.is_alive():
@@ -83,7 +83,7 @@ class Kubectl(AbstractContextManager["Kubectl"]):
             complaints.seek(0)
             if process.returncode:
                 raise WorkloadError(f"{name}: {failure(complaints.read(LARGEST_ERROR).decode(errors='replace'))}")
-        return found.decode("utf-8", "replace")
+        return output.decode("utf-8", "replace")
 
     def get(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
         """Return the objects of a kind, or those that further arguments of `kubectl get` select.
@@ -91,11 +91,11 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         The fields are as the API server has them. They may have any type, as in a custom resource.
         """
         try:
-            found = untrusted.read(self.run("get", kind, *arguments, "--output=json"))
+            document = untrusted.read(self.run("get", kind, *arguments, "--output=json"))
         except ValueError as error:
             raise WorkloadError(f"kubectl get {kind}: the answer is not JSON: {error}") from None
-        listed = isinstance(found, dict) and found.get("kind") == "List"
-        items = found.get("items") if listed else [found]
+        listed = isinstance(document, dict) and document.get("kind") == "List"
+        items = document.get("items") if listed else [document]
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise WorkloadError(f"kubectl get {kind}: the answer contains something other than objects")
         return items

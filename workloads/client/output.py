@@ -56,8 +56,8 @@ class LineOptions:
         """Return the time of `--since`, in seconds since 1970; 0 without it. WorkloadError if it is not a time."""
         if self.since is None:
             return 0
-        if found := re.fullmatch(r"(\d{1,9})([smhd])", self.since, re.ASCII):
-            return now - int(found[1]) * _SECONDS[found[2]]
+        if match := re.fullmatch(r"(\d{1,9})([smhd])", self.since, re.ASCII):
+            return now - int(match[1]) * _SECONDS[match[2]]
         try:
             return datetime.fromisoformat(self.since).timestamp()
         except (ValueError, OverflowError, OSError):
@@ -116,14 +116,14 @@ class RunView(ProgressView):
                 self.note(_end(event["text"]))
 
     def line(self, text: str) -> None:
-        found = RankLine.parse(text)
-        if found is None:
+        rank_line = RankLine.parse(text)
+        if rank_line is None:
             if self.recent and (self.ranks is None or not text.startswith(TORCHRUN)):
                 self._show(not self.gang, text)
-        elif found.time >= self.since:
+        elif rank_line.time >= self.since:
             self.recent = True
-            if self.ranks is None or found.rank in self.ranks:
-                self._show(True, f"rank {found.rank} | " * self.prefixed + found.text)
+            if self.ranks is None or rank_line.rank in self.ranks:
+                self._show(True, f"rank {rank_line.rank} | " * self.prefixed + rank_line.text)
 
     def say(self, text: str) -> None:
         if self.progress.live.is_started:

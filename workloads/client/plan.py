@@ -38,13 +38,13 @@ def plan(
     Example: rdma-ray plan Pulumi.gke.yaml
     Exit codes: 0 valid, 1 it has problems, which are all printed.
     """
-    found = plan_of(read_settings(file))
-    for warning in warnings(found.settings):
+    document = plan_of(read_settings(file))
+    for warning in warnings(document.settings):
         print(f"warning: {warning}\n", file=sys.stderr)
     if json_file != "-":
-        _show_plan(found, Terminal())
+        _show_plan(document, Terminal())
     if json_file:
-        write_json(_plan_as_json(found), json_file)
+        write_json(_plan_as_json(document), json_file)
 
 
 def _plan_as_json(plan: Plan) -> dict[str, Any]:

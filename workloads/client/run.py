@@ -138,8 +138,8 @@ def conclude(outputs: Outputs, ended: Ended, kind: JobKind, json_file: str | Non
         for line in kind.write(result, out) if out is not None else ():
             print(line, file=sys.stderr)
     except MALFORMED as error:
-        says = f"the result of job {ended.job.id} contradicts itself ({type(error).__name__}: {last_line(error)})"
-        raise WorkloadError(f"{says}: read its log with `rdma-ray logs {ended.job.id}`") from None
+        message = f"the result of job {ended.job.id} contradicts itself ({type(error).__name__}: {last_line(error)})"
+        raise WorkloadError(f"{message}: read its log with `rdma-ray logs {ended.job.id}`") from None
     return int(result.exit_code)
 
 

@@ -50,6 +50,6 @@ def show_run(stack: Connection, job: Job, lines: LineOptions, json_file: str | N
             view.hold(tail)
     ended = attend(stack.api, job.id, view, stop_on_interrupt=False, has_result=kind.read is not None, history=history)
     if kind.read is None and json_file:
-        found = {"schema": "rdma-ray/job/1", "cluster": stack.outputs.ray.cluster, **row_of(ended.job)}
-        write_json(found | {"exit_code": ended.code}, json_file)
+        row = {"schema": "rdma-ray/job/1", "cluster": stack.outputs.ray.cluster, **row_of(ended.job)}
+        write_json(row | {"exit_code": ended.code}, json_file)
     return conclude(stack.outputs, ended, kind, json_file)

@@ -78,14 +78,14 @@ def _from_pulumi(stack: str) -> Outputs:
 
 def _pulumi() -> str:
     """Return the project's own Pulumi engine if it is built, otherwise the one on PATH."""
-    own = PROJECT / "bin" / "pulumi"
-    found = str(own) if own.is_file() else shutil.which("pulumi")
-    if found is None:
+    installed = PROJECT / "bin" / "pulumi"
+    program = str(installed) if installed.is_file() else shutil.which("pulumi")
+    if program is None:
         raise WorkloadError(
-            f"no Pulumi engine: neither {own} nor `pulumi` on PATH. Run `make setup`, or choose a file of outputs"
+            f"no Pulumi engine: neither {installed} nor `pulumi` on PATH. Run `make setup`, or choose a file of outputs"
             " with --outputs FILE or RDMA_RAY_OUTPUTS"
         )
-    return found
+    return program
 
 
 def _parse(text: str | bytes, where: str, fix: str) -> Outputs:

@@ -118,16 +118,16 @@ def _refused(state: State, body: Json | None) -> Iterator[Problem]:
 
 def _stops(body: Json) -> list[Json]:
     """Return the conditions that stopped a workload, and its admission checks that are not met, the cause first."""
-    found = [each for each in _conditions(body) if each.get("type") not in USUAL and each.get("status") == "True"]
+    stops = [each for each in _conditions(body) if each.get("type") not in USUAL and each.get("status") == "True"]
     order = {name: number for number, name in enumerate(CAUSES_FIRST)}
-    found.sort(key=lambda each: order.get(str(each.get("type")), len(order)))
+    stops.sort(key=lambda each: order.get(str(each.get("type")), len(order)))
     checks = (body.get("status") or {}).get("admissionChecks") or []
     rejected = [
         {"type": f"check {each.get('name')}", "reason": each.get("state"), "message": each.get("message")}
         for each in checks
         if each.get("state") in UNMET
     ]
-    return [*(each for each in rejected if each.get("message")), *found]
+    return [*(each for each in rejected if each.get("message")), *stops]
 
 
 def _all_texts(body: Json, stops: list[Json]) -> str:

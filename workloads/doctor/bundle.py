@@ -111,27 +111,27 @@ def bundle_of(
     stack: Connection, collector: StateReader, state: State, diagnosis: Diagnosis, stack_file: Path | None
 ) -> Bundle:
     """Return the bundle of a stack. `not-read.txt` lists parts that cannot be read or were left out."""
-    found, missing = Bundle(collector.redactor), dict(state.unknown)
-    found.add_value("doctor.json", diagnosis.model_dump(mode="json", by_alias=True), _json)
-    found.add_value("state.json", dumped(state), _json)
+    bundle, missing = Bundle(collector.redactor), dict(state.unknown)
+    bundle.add_value("doctor.json", diagnosis.model_dump(mode="json", by_alias=True), _json)
+    bundle.add_value("state.json", dumped(state), _json)
     if stack_file is not None:
         with reading(missing, "settings"):
-            found.add_value("settings.yaml", settings(stack_file), yaml.safe_dump)
+            bundle.add_value("settings.yaml", settings(stack_file), yaml.safe_dump)
     until = time.monotonic() + LOGS_S
-    for what, add in chain(_pod_logs(stack, found, state), _job_logs(stack, found, state)):
+    for what, add in chain(_pod_logs(stack, bundle, state), _job_logs(stack, bundle, state)):
         with reading(missing, what):
             if time.monotonic() > until:
                 raise WorkloadError(f"the previous logs took {LOGS_S} s")
             add()
     not_read = [
         *(f"{what}: {reason}" for what, reason in missing.items()),
-        *(f"{what}: {reason}" for what, reason in (state.cut | found.cut).items()),
+        *(f"{what}: {reason}" for what, reason in (state.cut | bundle.cut).items()),
     ]
-    not_read = [found.redactor.text(line) for line in not_read[:NOT_READ]]
+    not_read = [bundle.redactor.text(line) for line in not_read[:NOT_READ]]
     if not_read:
-        found.add("not-read.txt", "\n".join(not_read) + "\n")
-    found.add("README.txt", summary(state, diagnosis, [*found.files], not_read))
-    return found
+        bundle.add("not-read.txt", "\n".join(not_read) + "\n")
+    bundle.add("README.txt", summary(state, diagnosis, [*bundle.files], not_read))
+    return bundle
 
 
 def _pod_logs(stack: Connection, bundle: Bundle, state: State) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -32,11 +32,11 @@ def doctor(*, options: Flat[ResultOptions] = ResultOptions()) -> int:
     """
     with Connection(options) as stack:
         state = StateReader(stack, _progress).collect()
-    found = diagnose(state)
+    diagnosis = diagnose(state)
     _progress("")
-    present(found, _show, found.model_dump(mode="json", by_alias=True), options.json_file)
+    present(diagnosis, _show, diagnosis.model_dump(mode="json", by_alias=True), options.json_file)
     _left_out(state.cut)
-    return found.exit_code
+    return diagnosis.exit_code
 
 
 def inspect(
@@ -61,15 +61,15 @@ def inspect(
     with Connection(options) as stack:
         collector = StateReader(stack, _progress)
         state = collector.collect()
-        found = diagnose(state)
+        diagnosis = diagnose(state)
         _progress("reading logs")
-        bundle = bundle_of(stack, collector, state, found, stack_file(options))
+        bundle = bundle_of(stack, collector, state, diagnosis, stack_file(options))
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(state.time))
     name = f"rdma-ray-inspect-{file_name(state.outputs.ray.cluster)}-{moment}"
     path = out or Path(f"{name}.tar.gz")
     write_file(path, bundle.packed(name, state.time), mode=0o600)
     _progress("")
-    counts = f"findings: {len(found.findings)}, files: {len(bundle.files)}"
+    counts = f"findings: {len(diagnosis.findings)}, files: {len(bundle.files)}"
     print(printable(f"{path}: {counts}; README.txt in it is the summary"), file=sys.stderr)
     _left_out(state.cut | bundle.cut)
     print(path)
@@ -81,12 +81,12 @@ def stack_file(options: StackOptions) -> Path | None:
     return file if options.outputs_file is None and file.is_file() else None
 
 
-def _show(found: Diagnosis, console: Console) -> None:
-    for line in report(found):
+def _show(diagnosis: Diagnosis, console: Console) -> None:
+    for line in report(diagnosis):
         style = {"E": "bold red", "W": "yellow"}.get(line[:1])
         say(console, line, style)
-    for reason in dict.fromkeys(found.skipped.values()):
-        names = ", ".join(name for name, its in found.skipped.items() if its == reason)
+    for reason in dict.fromkeys(diagnosis.skipped.values()):
+        names = ", ".join(name for name, its in diagnosis.skipped.items() if its == reason)
         print(printable(f"not checked: {names}: {reason}"), file=sys.stderr)
 
 

@@ -57,9 +57,9 @@ REPLACE = "write checkpoints, then kubectl cordon NODE and delete the node, whic
 def nodes(state: State) -> Iterator[Problem]:
     """A condition of a node is not as on a healthy one, or no pod may be placed on the node."""
     for node in state.objects("nodes"):
-        found = list(_wrong(state, node))
-        yield from found
-        if not found and node["spec"].get("unschedulable"):
+        problems = list(_wrong(state, node))
+        yield from problems
+        if not problems and node["spec"].get("unschedulable"):
             cure = f"kubectl uncordon {name_of(node)}, unless it is under repair"
             yield Problem(f"node {name_of(node)}", "the node is cordoned", "spec.unschedulable: true", cure, "warning")
 

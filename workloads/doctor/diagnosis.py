@@ -65,27 +65,27 @@ def diagnose(state: State, checks: Iterable[Check] = CHECKS) -> Diagnosis:
     passed: list[str] = []
     skipped: dict[str, str] = {}
     absent: dict[str, str] = {}
-    for one in checks:
-        unknown, missing = state.lacks(one.needs)
+    for check in checks:
+        unknown, missing = state.lacks(check.needs)
         if missing:
-            absent[one.name] = next(iter(missing.values()))
+            absent[check.name] = next(iter(missing.values()))
         elif unknown:
             part, reason = next(iter(unknown.items()))
-            skipped[one.name] = f"{part}: {reason}"
+            skipped[check.name] = f"{part}: {reason}"
         else:
             try:
-                found = list(_findings(one, state))
+                problems = list(_findings(check, state))
             except UNREADABLE as error:
-                skipped[one.name] = (
+                skipped[check.name] = (
                     f"the state is not as expected ({type(error).__name__}: {last_line(error)[:LONGEST]})"
                 )
                 continue
-            findings += found
-            cut = next((f"{part}: {state.cut[part]}" for part in one.needs if part in state.cut), None)
-            if not found and cut is not None:
-                skipped[one.name] = cut  # what was left out may have a problem
-            elif not found:
-                passed.append(one.name)
+            findings += problems
+            cut = next((f"{part}: {state.cut[part]}" for part in check.needs if part in state.cut), None)
+            if not problems and cut is not None:
+                skipped[check.name] = cut  # what was left out may have a problem
+            elif not problems:
+                passed.append(check.name)
     code = Exit.BELOW if findings else Exit.ERROR if skipped else Exit.OK
     findings.sort(key=lambda finding: finding.severity)
     return Diagnosis(

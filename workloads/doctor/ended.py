@@ -137,8 +137,8 @@ def _text(reason: object, message: object) -> str:
 
 
 def _terminated(container: Json) -> Json:
-    found: Json = (container.get("state") or {}).get("terminated") or {}
-    return found
+    terminated: Json = (container.get("state") or {}).get("terminated") or {}
+    return terminated
 
 
 def _ending(ended: Json) -> str:

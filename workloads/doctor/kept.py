@@ -25,16 +25,16 @@ class Kept:
         self.cut: dict[str, str] = {}
         self._limit, self._lock = Limit(STATE_BYTES), Lock()
 
-    def objects(self, section: str, found: list[Json]) -> list[Json]:
+    def objects(self, section: str, bodies: list[Json]) -> list[Json]:
         """Return the objects of a section, or the newest of them."""
-        newest = sorted(found, key=_time, reverse=True) if len(found) > OBJECTS else found
+        newest = sorted(bodies, key=_time, reverse=True) if len(bodies) > OBJECTS else bodies
         return self._list(section, newest, OBJECTS, SECTION_BYTES)
 
-    def ray(self, part: str, found: Any) -> Any:
+    def ray(self, part: str, answer: Any) -> Any:
         """Return a part of Ray's state: a list of objects, with unfinished jobs first, or one value."""
-        if not isinstance(found, list):
-            return next(iter(self._list(f"ray {part}", [found], 1, RAY_BYTES)), type(found)())
-        objects = [each for each in found if isinstance(each, dict)]
+        if not isinstance(answer, list):
+            return next(iter(self._list(f"ray {part}", [answer], 1, RAY_BYTES)), type(answer)())
+        objects = [each for each in answer if isinstance(each, dict)]
         if part == "jobs":
             ended = [job for job in objects if job.get("status") in ENDED]
             if len(ended) > ENDED_JOBS:
@@ -57,8 +57,8 @@ class Kept:
 
 def metadata(body: Json) -> Json:
     """Return an object's metadata; empty if it has none."""
-    found = body.get("metadata")
-    return found if isinstance(found, dict) else {}
+    value = body.get("metadata")
+    return value if isinstance(value, dict) else {}
 
 
 def _time(body: Json) -> str:

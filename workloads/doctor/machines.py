@@ -53,16 +53,16 @@ def settled(state: State) -> list[Json]:
 
 def waiting_reason(pod: Json) -> str:
     """Return why a container of a pod does not run, and how it ended before; empty if all run."""
-    found = []
+    reasons = []
     for each in containers(pod):
         now, last = each.get("state") or {}, (each.get("lastState") or {}).get("terminated") or {}
         waiting, ended = now.get("waiting"), now.get("terminated") or {}
         if waiting:
             text = f"{each['name']}: {waiting.get('reason', '')}: {waiting.get('message', '')}".rstrip(": ")
-            found.append((waiting.get("reason") in BEFORE, f"{text}; before: {_end(last)}" if last else text))
+            reasons.append((waiting.get("reason") in BEFORE, f"{text}; before: {_end(last)}" if last else text))
         elif ended.get("exitCode"):
-            found.append((False, f"{each['name']}: ended: {_end(ended)}"))
-    return min(found, key=lambda each: each[0], default=(False, ""))[1]
+            reasons.append((False, f"{each['name']}: ended: {_end(ended)}"))
+    return min(reasons, key=lambda each: each[0], default=(False, ""))[1]
 
 
 def _end(terminated: Json) -> str:
@@ -347,22 +347,22 @@ def broken_networks(state: State) -> list[tuple[str, str]]:
     """Return the network objects that are not ready or missing, with the reason."""
     if "networks" not in state.kubernetes:
         return []
-    found = []
+    findings = []
     for section in ("network parameters", "networks"):
         for body in state.objects(section):
             ready = condition(body, "Ready")
             if ready and ready["status"] != "True":
-                found.append((f"{body['kind']} {name_of(body)}", f"{ready.get('reason')}: {ready.get('message')}"))
+                findings.append((f"{body['kind']} {name_of(body)}", f"{ready.get('reason')}: {ready.get('message')}"))
     known = {name_of(body) for body in state.objects("networks")}
     named = set()
     for pod in templates(state):
         interfaces = (pod["metadata"].get("annotations") or {}).get("networking.gke.io/interfaces")
         named |= {each["network"] for each in json.loads(interfaces)} if interfaces else set()
-    found += [
+    findings += [
         (f"Network {name}", f"pods name it, but {GKE_NETWORK_API} has no such Network")
         for name in sorted(named - known)
     ]
-    return found
+    return findings
 
 
 @check(

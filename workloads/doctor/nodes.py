@@ -42,11 +42,11 @@ def named(probe: NodeFacts) -> str:
 
 def _different(probes: list[NodeFacts], read: Callable[[NodeFacts], str | None]) -> str:
     """Return each value with its nodes, if there are several values; otherwise an empty text."""
-    found: dict[str, list[str]] = {}
+    hosts: dict[str, list[str]] = {}
     for probe in probes:
         if (value := read(probe)) is not None:
-            found.setdefault(value, []).append(probe.ip)
-    texts = [f"{value} on {', '.join(ips[:4])}{' …' if len(ips) > 4 else ''}" for value, ips in sorted(found.items())]
+            hosts.setdefault(value, []).append(probe.ip)
+    texts = [f"{value} on {', '.join(ips[:4])}{' …' if len(ips) > 4 else ''}" for value, ips in sorted(hosts.items())]
     return "; ".join(texts) if len(texts) > 1 else ""
 
 
@@ -235,8 +235,8 @@ def nic_ports(state: State) -> Iterator[Problem]:
 
 def _below(rate: str | None, gbps: int | None) -> bool:
     """Return whether a rate as the kernel writes it, `400 Gb/sec (4X NDR)`, is below the line rate."""
-    found = re.match(r"([\d.]{1,8}) Gb/sec", rate or "")
-    return found is not None and gbps is not None and float(found[1]) < gbps
+    parsed = re.match(r"([\d.]{1,8}) Gb/sec", rate or "")
+    return parsed is not None and gbps is not None and float(parsed[1]) < gbps
 
 
 @check(
@@ -268,17 +268,17 @@ def gpu_clocks(state: State) -> Iterator[Problem]:
     most_mhz = max((gpu.sm_max_mhz or 0 for _, gpu in gpus), default=0)
     most_w = max((gpu.power_limit_w or 0 for _, gpu in gpus), default=0)
     for probe in state.probes:
-        found = []
+        throttled = []
         for gpu in probe.gpus:
             reasons = [reason for reason in gpu.reasons or [] if reason in CAPPED]
-            found += [f"GPU {gpu.uuid}: {', '.join(reasons)}"] if reasons else []
+            throttled += [f"GPU {gpu.uuid}: {', '.join(reasons)}"] if reasons else []
             if gpu.power_limit_w is not None and gpu.power_limit_w < POWER_SHARE * most_w:
-                found.append(f"GPU {gpu.uuid}: power limit {gpu.power_limit_w:.0f} W, others {most_w:.0f} W")
+                throttled.append(f"GPU {gpu.uuid}: power limit {gpu.power_limit_w:.0f} W, others {most_w:.0f} W")
             if gpu.sm_max_mhz is not None and gpu.sm_max_mhz < most_mhz:
-                found.append(f"GPU {gpu.uuid}: at most {gpu.sm_max_mhz} MHz, others {most_mhz} MHz")
-        if found:
-            more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-            yield Problem(named(probe), "its GPUs are slowed down", "; ".join(found[:3]) + more, severity="warning")
+                throttled.append(f"GPU {gpu.uuid}: at most {gpu.sm_max_mhz} MHz, others {most_mhz} MHz")
+        if throttled:
+            more = f"; and {len(throttled) - 3} more" if len(throttled) > 3 else ""
+            yield Problem(named(probe), "its GPUs are slowed down", "; ".join(throttled[:3]) + more, severity="warning")
 
 
 @check("clock-skew", "probes", cure="chronyc tracking on the node: does it reach its time server?")

@@ -51,15 +51,15 @@ def containers(pod: Json) -> list[Json]:
 
 def labels(body: Json) -> dict[str, str]:
     """Return an object's labels."""
-    found = metadata(body).get("labels")
-    return found if isinstance(found, dict) else {}
+    value = metadata(body).get("labels")
+    return value if isinstance(value, dict) else {}
 
 
 def condition(body: Json, type_: str) -> Json:
     """Return a condition of an object's status, or {}."""
     status = body.get("status")
-    found = status.get("conditions") if isinstance(status, dict) else None
-    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    listed = [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
     return next((each for each in listed if each.get("type") == type_), {})
 
 

@@ -71,8 +71,8 @@ def explained(texts: list[str]) -> Cause | None:
 
 def events_of(state: State, name: str) -> list[Json]:
     """Return the events about an object of Ray's namespace, oldest first."""
-    found = [each for each in state.objects("events") if (each.get("involvedObject") or {}).get("name") == name]
-    return sorted(found, key=when)
+    events = [each for each in state.objects("events") if (each.get("involvedObject") or {}).get("name") == name]
+    return sorted(events, key=when)
 
 
 def when(event: Json) -> str:
@@ -83,15 +83,15 @@ def when(event: Json) -> str:
 
 def backoffs(state: State) -> list[str]:
     """Return why the autoscaler leaves node groups alone for a while, from its status (ConfigMap in kube-system)."""
-    found = []
+    lines = []
     for body in state.objects("autoscaler"):
         status = yaml.safe_load((body.get("data") or {}).get("status") or "")
         for group in status.get("nodeGroups") or [] if isinstance(status, dict) else []:
             up = group.get("scaleUp") or {}
             if up.get("status") == "Backoff":
                 info = up.get("backoffInfo") or {}
-                found.append(f"{group.get('name')}: {info.get('errorCode')}: {info.get('errorMessage')}")
-    return found
+                lines.append(f"{group.get('name')}: {info.get('errorCode')}: {info.get('errorMessage')}")
+    return lines
 
 
 def on_autoscaler(state: State) -> list[str]:

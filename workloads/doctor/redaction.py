@@ -99,14 +99,14 @@ class Redactor:
     @classmethod
     def of(cls, outputs: Outputs, environment: Mapping[str, str] | None = None) -> Redactor:
         """Return the redactor of a stack: its token, its kubeconfig's credentials, and this process's own secrets."""
-        found = cls(known_secrets(os.environ if environment is None else environment))
-        found.add(outputs.ray.token.get_secret_value())
-        found.add(outputs.ray.serve_token.get_secret_value() if outputs.ray.serve_token else "")
+        redactor = cls(known_secrets(os.environ if environment is None else environment))
+        redactor.add(outputs.ray.token.get_secret_value())
+        redactor.add(outputs.ray.serve_token.get_secret_value() if outputs.ray.serve_token else "")
         if outputs.kubeconfig is not None:
             with suppress(yaml.YAMLError):  # of which JSON is a part
                 for value in _secrets(yaml.safe_load(outputs.kubeconfig.get_secret_value())):
-                    found.add(value)
-        return found
+                    redactor.add(value)
+        return redactor
 
     def add(self, value: str) -> None:
         """Add a secret to the known ones."""

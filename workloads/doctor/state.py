@@ -172,11 +172,11 @@ class StateReader:
         masked = SecretStr(REDACTED)
         tokens = {"token": masked} | ({"serve_token": masked} if self.outputs.ray.serve_token else {})
         ray = self.outputs.ray.model_copy(update=tokens)
-        found = {"ray": ray} | ({} if self.outputs.kubeconfig is None else {"kubeconfig": masked})
+        parts = {"ray": ray} | ({} if self.outputs.kubeconfig is None else {"kubeconfig": masked})
         return State(
             time=time.time(),
             client=version("ray"),
-            outputs=self.outputs.model_copy(update=found),
+            outputs=self.outputs.model_copy(update=parts),
             kubernetes={section: self.redactor.value(objects) for section, objects in self.kubernetes.items()},
             ray=self.redactor.value(self.ray),
             probes=sorted(self.probes, key=lambda probe: probe.ip),
@@ -219,8 +219,8 @@ class StateReader:
         for section in [section for section, reason in self.unknown.items() if NOT_SERVED in reason]:
             self.absent[section] = self.unknown.pop(section)
         if "operators" in self.kubernetes:
-            own = self.kubernetes["operators"]
-            self.kubernetes["operators"] = [each for each in own if metadata(each).get("namespace") in OPERATORS]
+            operators = self.kubernetes["operators"]
+            self.kubernetes["operators"] = [each for each in operators if metadata(each).get("namespace") in OPERATORS]
 
     def _ray(self) -> None:
         self.report("reading Ray")
@@ -311,8 +311,8 @@ def _system_pods(kubectl: Kubectl) -> list[Json]:
     """
     own = kubectl.get("pods", f"--namespace={SYSTEM}")
     others = kubectl.get("pods", "--all-namespaces", f"--field-selector=metadata.namespace!={SYSTEM}")
-    found = [pod for pod in (*own, *others) if owner_of(pod, *DAEMONS)]
-    return [*map(of_daemon, found), *(pod for pod in own if not owner_of(pod, *DAEMONS))]
+    pods = [pod for pod in (*own, *others) if owner_of(pod, *DAEMONS)]
+    return [*map(of_daemon, pods), *(pod for pod in own if not owner_of(pod, *DAEMONS))]
 
 
 def _result(answer: Any) -> Any:
@@ -347,5 +347,5 @@ def demands(status: str) -> list[str]:
 
 def dumped(state: State) -> Json:
     """Return the state as JSON."""
-    found: Json = json.loads(state.model_dump_json(by_alias=True))
-    return found
+    document: Json = json.loads(state.model_dump_json(by_alias=True))
+    return document

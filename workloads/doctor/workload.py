@@ -123,9 +123,9 @@ def second_start(state: State) -> Iterator[Problem]:
 def _applications(status: Json) -> Iterator[str]:
     """Yield what Ray Serve reports of failed applications, of the next cluster and of this one."""
     for part in ("pendingServiceStatus", "activeServiceStatus"):
-        for name, found in ((status.get(part) or {}).get("applicationStatuses") or {}).items():
-            if found.get("status") in ("DEPLOY_FAILED", "UNHEALTHY"):
-                yield f"{name} {found['status']}: {' '.join(str(found.get('message')).split())}"
+        for name, application in ((status.get(part) or {}).get("applicationStatuses") or {}).items():
+            if application.get("status") in ("DEPLOY_FAILED", "UNHEALTHY"):
+                yield f"{name} {application['status']}: {' '.join(str(application.get('message')).split())}"
 
 
 @check("isolation", "network policies", "pods", cure="make up: it creates the policy again")
@@ -149,7 +149,7 @@ def _selects(selector: Json, its: dict[str, str]) -> bool:
 @check("images", "pods", cure="pin ray.image by its digest in the stack file, then make up")
 def images(state: State) -> Iterator[Problem]:
     """Pods of Ray, including sidecars, run different images, or different contents of one tag."""
-    found: dict[str, dict[str, list[str]]] = {}
+    by_image: dict[str, dict[str, list[str]]] = {}
     ours: set[str] = set()
     for pod in state.objects("pods"):
         if NODE_TYPE not in labels(pod):
@@ -157,11 +157,11 @@ def images(state: State) -> Iterator[Problem]:
         for each in containers(pod):
             digest = str(each.get("imageID") or "").rpartition("@")[2]
             if digest:
-                found.setdefault(str(each["image"]), {}).setdefault(digest, []).append(name_of(pod))
+                by_image.setdefault(str(each["image"]), {}).setdefault(digest, []).append(name_of(pod))
                 ours |= {str(each["image"])} if each["name"] in ("ray-head", "ray-worker") else set()
     if len(ours) > 1:
         yield Problem("pods of Ray", "they run different images", "; ".join(sorted(ours)))
-    for image, digests in found.items():
+    for image, digests in by_image.items():
         if len(digests) > 1:
             text = "; ".join(f"{digest[:19]} on {', '.join(names[:3])}" for digest, names in sorted(digests.items()))
             cure = None if image in ours else "delete the older pods: a sidecar's image comes from who injects it"

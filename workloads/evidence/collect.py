@@ -133,17 +133,17 @@ class Collector:
         log, raw = self._log(with_log)
         self.missing += self.gpus.missing if self.gpus is not None else []
         evidence = RankEvidence(rank=self.rank, log=log, counters=None, host=self.host, gpus=gpus)
-        found = Collected(evidence, self.first, missing=self.missing, raw=raw)
+        collected = Collected(evidence, self.first, missing=self.missing, raw=raw)
         if self.first:
             nics = nic.nics(self.infiniband) or None
             update = {"counters": self._counters(), "nics": nics, "driver": nic.driver()}
-            found.evidence = evidence.model_copy(update=update)
-            found.topology, found.image = self.topology(), self.environment.get(IMAGE) or None
-            if self.backend == "nccl" and found.topology is None:
+            collected.evidence = evidence.model_copy(update=update)
+            collected.topology, collected.image = self.topology(), self.environment.get(IMAGE) or None
+            if self.backend == "nccl" and collected.topology is None:
                 self.missing.append("topology: nvidia-smi cannot be run on this node")
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        return found
+        return collected
 
     def _known(self) -> Masker:
         return Masker(known_secrets(self.environment))
@@ -271,19 +271,19 @@ def gather(references: Sequence[Any], emit: Callable[..., None] | None = None) -
         answered, _ = ray.wait(list(references), num_returns=len(references), timeout=ANSWER_S)
     except RayError as error:
         return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {last_line(error)}"])
-    found: dict[int, Collected] = {}
+    collected: dict[int, Collected] = {}
     failed: dict[int, str] = {}
     for rank, reference in enumerate(references):
         try:
             if reference in answered:
-                found[rank] = ray.get(reference)
+                collected[rank] = ray.get(reference)
             else:
                 failed[rank] = f"all of it: no answer within {ANSWER_S} s"
         except RayError as error:
             failed[rank] = f"all of it: {last_line(error)}"
     if emit is not None:
-        failed |= send_logs(found, emit)
-    return assemble(found, failed)
+        failed |= send_logs(collected, emit)
+    return assemble(collected, failed)
 
 
 def send_logs(found: Mapping[int, Collected], emit: Callable[..., None]) -> dict[int, str]:

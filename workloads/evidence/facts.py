@@ -173,12 +173,12 @@ def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
 
 def merge(logs: list[LogFacts]) -> LogFacts:
     """Merge the facts of several ranks. Values that cannot be combined (plugin, version) are the first rank's."""
-    found = [log for log in logs if log.lines]
-    given = [*found, LogFacts()]
+    logged = [log for log in logs if log.lines]
+    given = [*logged, LogFacts()]
     values = {name: _merged([getattr(log, name) for log in given]) for name in LogFacts.model_fields}
     # Ranks of the largest communicator only: those of a smaller one count from 0 again.
     hosts: dict[int, str] = {}
-    for log in found:
+    for log in logged:
         if log.nranks == values["nranks"]:
             hosts = log.hosts | hosts
     # NCCL reports the number of nodes since 2.20; the hosts of all ranks give it for earlier versions.
@@ -188,13 +188,13 @@ def merge(logs: list[LogFacts]) -> LogFacts:
         "nnodes": max(values["nnodes"] or 0, counted) or None,
         "choices": sorted(values["choices"], key=lambda one: (one.op, one.size, one.algorithm, one.protocol)),
         # An empty log counts as lost.
-        "truncated": any(log.truncated for log in logs) or len(found) < len(logs),
+        "truncated": any(log.truncated for log in logs) or len(logged) < len(logs),
     }
     values |= {
         name: sorted(values[name]) for name in ("gdrdma_hcas", "no_gdrdma_hcas", "unfinished", "unplaced", "unseen")
     }
-    values["nics_found"] = _fewest(found, values["nics_by_host"])
-    values |= {name: sum(getattr(log, name) for log in found) for name in SUMS}
+    values["nics_found"] = _fewest(logged, values["nics_by_host"])
+    values |= {name: sum(getattr(log, name) for log in logged) for name in SUMS}
     return thinned(LogFacts(**values), len(values["channels"]), WARNINGS_KEPT)
 
 
@@ -204,8 +204,8 @@ def _fewest(logs: list[LogFacts], named: dict[str, list[str]]) -> dict[str, int]
     for log in logs:
         for host, count in log.nic_counts.items():
             fewest[host] = min(count, fewest.get(host, count))
-    found = {host for log in logs for host in log.nics_found}
-    return {host: n for host, n in fewest.items() if host in found or n < len(named.get(host, ()))}
+    hosts = {host for log in logs for host in log.nics_found}
+    return {host: n for host, n in fewest.items() if host in hosts or n < len(named.get(host, ()))}
 
 
 def _merged(values: list[Any]) -> Any:

@@ -139,16 +139,16 @@ def _json(line: str) -> list[str] | None:
             return None
         start = line[at:].rstrip().rstrip(",]")
     try:
-        found = json.loads(start)
+        document = json.loads(start)
     except (ValueError, RecursionError):
         return None
-    return [found] if isinstance(found, str) else list(_texts(found)) or None
+    return [document] if isinstance(document, str) else list(_texts(document)) or None
 
 
 def _texts(found: Any, depth: int = 4) -> Iterator[str]:
     if isinstance(found, list):
-        for one in found:
-            yield from _texts(one, depth)
+        for item in found:
+            yield from _texts(item, depth)
     elif isinstance(found, dict) and depth:
         for name, value in found.items():
             if isinstance(value, str) and name in FIELDS:

@@ -177,9 +177,9 @@ class GpuWatch:
 
     def finish(self) -> list[Gpu]:
         """Return the GPUs' health since `start`."""
-        found: list[Gpu] = self._try("all of it", self._finish) or []
+        gpus: list[Gpu] = self._try("all of it", self._finish) or []
         self.missing = list(dict.fromkeys(self.missing))
-        return found
+        return gpus
 
     def read_all(self) -> dict[str, GpuReading]:
         """Return the state of every GPU of this node, by UUID; empty without NVIDIA's driver."""
@@ -212,10 +212,10 @@ class GpuWatch:
     def _finish(self) -> list[Gpu]:
         if self.nvml is None:
             return []
-        found, xids = [], self._xids()
+        gpus, xids = [], self._xids()
         for one in self.watched:
             times, seconds = self._times(one.gpu), time.monotonic() - one.began
-            found.append(
+            gpus.append(
                 Gpu(
                     pci=one.pci,
                     uuid=one.uuid,
@@ -229,27 +229,27 @@ class GpuWatch:
                 )
             )
         self.nvml.nvmlShutdown()  # NVML counts its users: torch's use of it goes on
-        return found
+        return gpus
 
     def _xids(self) -> dict[str, list[int]]:
         """Return the Xid errors recorded since `start`, by UUID. On Linux each event has its own."""
-        found: dict[str, list[int]] = {}
+        xids: dict[str, list[int]] = {}
         try:
             for uuid, xid in recorded(self.nvml, self.events):
-                found.setdefault(uuid, []).append(xid)
+                xids.setdefault(uuid, []).append(xid)
         except Exception as error:
             if getattr(error, "value", None) != self.nvml.NVML_ERROR_TIMEOUT:  # no further event
                 self._miss("Xid errors", error)
         if self.events is not None:
             self._try("Xid errors", lambda: self.nvml.nvmlEventSetFree(self.events))
-        return found
+        return xids
 
     def _reading(self, gpu: Any) -> GpuReading:
         return GpuReading(**{name: self._try(name, partial(read, self.nvml, gpu)) for name, read in READS.items()})
 
     def _times(self, gpu: Any) -> dict[str, int]:
         """Return the nanoseconds that each reason has held the clocks down, as far as the driver counts them."""
-        found = {}
+        times = {}
         values = self._try(
             "times of throttling", lambda: self.nvml.nvmlDeviceGetFieldValues(gpu, [*self.fields.values()])
         )
@@ -257,8 +257,8 @@ class GpuWatch:
             if value.nvmlReturn:
                 self._miss(f"time of {name}", self.nvml.NVMLError(value.nvmlReturn))
             else:
-                found[name] = int(value.value.ullVal)
-        return found
+                times[name] = int(value.value.ullVal)
+        return times
 
     def _try(self, what: str, call: Callable[[], Any]) -> Any:
         try:

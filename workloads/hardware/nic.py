@@ -84,12 +84,12 @@ class Nic(ResultPart):
 
 def read_counters(root: Path = INFINIBAND) -> Reading | None:
     """Read the counters of the NICs under `root`; None without a NIC. Unreadable counters are left out."""
-    found: Reading = {}
+    counters: Reading = {}
     for port in _ports(root):
         files = [file for folder in ("counters", "hw_counters") for file in _entries(port / folder)]
         values = {file.name: _number(file) for file in files}
-        found[_port_name(port)] = {name: value for name, value in values.items() if value is not None}
-    return found or None
+        counters[_port_name(port)] = {name: value for name, value in values.items() if value is not None}
+    return counters or None
 
 
 def difference(before: Reading, after: Reading) -> tuple[list[Counter], list[str]]:
@@ -173,8 +173,8 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 def driver(file: Path = DRIVER) -> str | None:
     """Return the version of NVIDIA's kernel driver, such as `570.133.20`; None without one."""
-    found = re.search(r"Kernel Module[^\n]{0,40}?\s(\d{3,4}(?:\.\d{1,5}){1,3})", _line(file) or "", re.ASCII)
-    return found[1] if found else None
+    match = re.search(r"Kernel Module[^\n]{0,40}?\s(\d{3,4}(?:\.\d{1,5}){1,3})", _line(file) or "", re.ASCII)
+    return match[1] if match else None
 
 
 def topology(command: Sequence[str] = TOPOLOGY) -> str | None:

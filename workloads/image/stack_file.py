@@ -41,9 +41,9 @@ def with_image(text: str, image: str, file: Path) -> str:
     expected: dict[str, Any] = copy.deepcopy(yaml.safe_load(text))
     section = _section(text, file)
     fix = f"write it there by hand, as a line `{KEY}: {image}` below `{SECTION}:`"
-    found = [value for key, value in section.value if key.value == KEY]
-    if found:
-        begin, end, new = found[0].start_mark.index, found[0].end_mark.index, image
+    values = [value for key, value in section.value if key.value == KEY]
+    if values:
+        begin, end, new = values[0].start_mark.index, values[0].end_mark.index, image
     elif section.flow_style or not section.value:
         raise WorkloadError(f"{file.name}: {SECTION} has no block of settings that a line could be added to: {fix}")
     else:

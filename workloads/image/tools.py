@@ -117,11 +117,11 @@ def podman(build: Build, shell: Shell) -> str:
 
 def cloud_build(build: Build, shell: Shell) -> str:
     """Build and push with Google Cloud Build, and return the digest."""
-    found = GOOGLE.fullmatch(build.repository)
-    assert found is not None
+    match = GOOGLE.fullmatch(build.repository)
+    assert match is not None
     substitutions = f"_IMAGE={build.image},_TARGET={build.target}"
     answer = shell(
-        *("gcloud", "builds", "submit", "--project", found[1], "--config", "images/cloudbuild.yaml"),
+        *("gcloud", "builds", "submit", "--project", match[1], "--config", "images/cloudbuild.yaml"),
         *("--substitutions", substitutions, "--format", "value(results.images[0].digest)", "."),
     )
     return (answer.strip().splitlines() or [""])[-1].strip()
@@ -129,9 +129,9 @@ def cloud_build(build: Build, shell: Shell) -> str:
 
 def codebuild(build: Build, shell: Shell) -> str:
     """Build and push with AWS CodeBuild, whose project reads its source from S3, and return the digest."""
-    found = ECR.fullmatch(build.repository)
-    assert found is not None
-    region = found[2]
+    match = ECR.fullmatch(build.repository)
+    assert match is not None
+    region = match[2]
     aws = ("--region", region, "--output", "text")
     project = str(build.project)
     source = shell(
@@ -244,8 +244,8 @@ def login(repository: str, tool: str) -> str:
     host = repository.partition("/")[0]
     if GOOGLE.fullmatch(repository):
         return f"gcloud auth configure-docker {host}"
-    if found := ECR.fullmatch(repository):
-        password = f"aws ecr get-login-password --region {found[2]}"
+    if match := ECR.fullmatch(repository):
+        password = f"aws ecr get-login-password --region {match[2]}"
         return f"{password} | {tool} login --username AWS --password-stdin {host}"
     return f"{tool} login {host}"
 

@@ -131,14 +131,14 @@ class Top(App[WorkloadError | None]):
     def _read(self) -> None:
         """Poll the source until the end."""
         while not self._ended.is_set():
-            found, problem = None, None
+            snapshot, problem = None, None
             try:
-                found = self.source.poll()
+                snapshot = self.source.poll()
             except WorkloadError as error:
                 problem = error
             # The screen may end at any moment.
             with suppress(RuntimeError, CancelledError):
-                self.call_from_thread(self.take, found, problem)
+                self.call_from_thread(self.take, snapshot, problem)
             self._ended.wait(self.source.interval_s)
 
     def take(self, found: Snapshot | None, problem: WorkloadError | None = None) -> None:

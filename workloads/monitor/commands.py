@@ -44,8 +44,8 @@ def top(*, once: Once = False, interval: Interval = 2, options: Flat[ResultOptio
         print(f"starting the monitor on {outputs.ray.cluster}", file=sys.stderr)
         with MonitorJob(connection.api, outputs, interval) as job:
             if once:
-                found = one(job)
-                present(found, show, found.document(), options.json_file)
+                snapshot = one(job)
+                present(snapshot, show, snapshot.document(), options.json_file)
                 return Exit.OK
             from workloads.monitor.app import Top
 
@@ -59,18 +59,18 @@ def one(source: SnapshotSource, timeout_s: float = START_S, pause_s: float = 0.5
 
     WorkloadError if there is none.
     """
-    deadline, found, problem = time.monotonic() + timeout_s, None, None
+    deadline, snapshot, problem = time.monotonic() + timeout_s, None, None
     while time.monotonic() < deadline:
         try:
-            found = source.poll() or found
+            snapshot = source.poll() or snapshot
         except UnreachableError as error:
             problem = error
-        if found is not None and complete(found):
-            return found
+        if snapshot is not None and complete(snapshot):
+            return snapshot
         time.sleep(pause_s)
-    if found is None:
+    if snapshot is None:
         raise problem or WorkloadError(f"the monitor wrote no snapshot within {timeout_s:.0f} s")
-    return found
+    return snapshot
 
 
 def shorten(text: str) -> str:
@@ -78,25 +78,26 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
 
 
-def complete(found: Snapshot) -> bool:
+def complete(snapshot: Snapshot) -> bool:
     """Return whether every probe has answered twice, as rates need."""
     return all(
-        node.note != PROBE_STARTS and (node.reading is None or node.reading.seconds is not None) for node in found.nodes
+        node.note != PROBE_STARTS and (node.reading is None or node.reading.seconds is not None)
+        for node in snapshot.nodes
     )
 
 
-def show(found: Snapshot, console: Console) -> None:
+def show(snapshot: Snapshot, console: Console) -> None:
     """Print a snapshot's tables, each if it has rows."""
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.time))
-    say(console, f"{found.cluster} · Ray {found.ray} · {moment}")
-    say(console, totals(found))
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.time))
+    say(console, f"{snapshot.cluster} · Ray {snapshot.ray} · {moment}")
+    say(console, totals(snapshot))
     if not console.is_terminal:
         console.width = max(console.width, PIPE_WIDTH)
     for listing in LISTINGS:
         kept = [index for index, column in enumerate(listing.columns) if not column.wide]
         columns = [listing.columns[index] for index in kept]
-        for node in found.nodes if listing in OF_ONE_NODE else [None]:
-            if rows := list(listing.rows(found, node.id if node else None)):
+        for node in snapshot.nodes if listing in OF_ONE_NODE else [None]:
+            if rows := list(listing.rows(snapshot, node.id if node else None)):
                 title = f"{listing.name}{f' of {node.address}' if node else ''}"
                 table = table_of(
                     [column.title for column in columns],
@@ -106,5 +107,5 @@ def show(found: Snapshot, console: Console) -> None:
                 for row in rows:
                     table.add_row(*(shorten(row.cells[index].text) for index in kept))
                 console.print(table)
-    for note in found.notes:
+    for note in snapshot.notes:
         say(console, f"not read: {note}")

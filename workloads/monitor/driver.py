@@ -139,9 +139,9 @@ class Leased:
     def __call__(self) -> bool:
         """Return whether the lease changed within LEASE_S. What is no lease changes nothing."""
         with suppress(ValueError):
-            found = Lease.model_validate_json(self.read() or b"")
-            if found != self.last:
-                self.last, self.changed = found, self.clock()
+            lease = Lease.model_validate_json(self.read() or b"")
+            if lease != self.last:
+                self.last, self.changed = lease, self.clock()
         return self.clock() - self.changed < LEASE_S
 
 
@@ -248,10 +248,10 @@ def with_reading(node: NodeState, probed: frozenset[str], probes: Probes) -> Nod
     return node.model_copy(update={"reading": reading, "note": note or (None if reading else PROBE_STARTS)})
 
 
-def publish(file: Path, found: Snapshot) -> None:
+def publish(file: Path, snapshot: Snapshot) -> None:
     """Replace the file. A reader sees the old snapshot or the new one."""
     partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(encode(found) + "\n", encoding="ascii")
+    partial.write_text(encode(snapshot) + "\n", encoding="ascii")
     partial.replace(file)
 
 

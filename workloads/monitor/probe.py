@@ -70,7 +70,7 @@ class Probe:
         seconds = None if self.last is None else max(1e-3, now - self.last[0])
         if seconds is None:
             host["cpu_percent"] = None
-        found = Reading(
+        reading = Reading(
             seconds=seconds,
             **host,
             gpus=[self._gpu(index, uuid, gpu) for index, (uuid, gpu) in enumerate(self.gpus.items())],
@@ -78,7 +78,7 @@ class Probe:
             missing=self.missing,
         )
         self.last = now, counters
-        return found
+        return reading
 
     def _open(self, nvml: Any) -> None:
         nvml.nvmlInit()
@@ -106,13 +106,13 @@ class Probe:
 
     def _nics(self, counters: Counters, seconds: float | None) -> list[NicState]:
         self.first = {name: self.first.get(name, values) for name, values in counters.items()}
-        changed = {found.nic: found.errors for found in difference(self.first, counters)[0]}
+        changed = {change.nic: change.errors for change in difference(self.first, counters)[0]}
         rates: dict[str, tuple[float, float]] = {}
         if self.last is not None and seconds is not None:
-            for found in difference(self.last[1], counters)[0]:
+            for change in difference(self.last[1], counters)[0]:
                 # After a restart of the NIC, the counters do not cover the interval.
-                if not found.reset:
-                    rates[found.nic] = _gbps(found.sent, seconds), _gbps(found.received, seconds)
+                if not change.reset:
+                    rates[change.nic] = _gbps(change.sent, seconds), _gbps(change.received, seconds)
         return [
             NicState(
                 name=nic.name,

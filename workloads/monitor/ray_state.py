@@ -47,7 +47,7 @@ def read_status(gcs_client: Any) -> Any:
 def nodes_of(status: Any) -> list[NodeState]:
     """Return the nodes that Ray knows, the head first, without readings. Dead ones stay known for long."""
     used = in_use(status)
-    found = []
+    nodes = []
     for node in status.cluster_resource_state.node_states:
         total, free = node.total_resources, node.available_resources
         name, state = node.node_id.hex(), _state(node)
@@ -61,7 +61,7 @@ def nodes_of(status: Any) -> list[NodeState]:
             else Amount(used=0, total=0)
             for field, kind in (("cpus", "CPU"), ("gpus", "GPU"))
         }
-        found.append(
+        nodes.append(
             NodeState(
                 id=name,
                 address=node.node_ip_address,
@@ -72,7 +72,7 @@ def nodes_of(status: Any) -> list[NodeState]:
                 **amounts,
             )
         )
-    return sorted(found, key=lambda node: (node.role, natural(node.address)))
+    return sorted(nodes, key=lambda node: (node.role, natural(node.address)))
 
 
 def in_use(status: Any) -> frozenset[str]:
@@ -146,11 +146,11 @@ def bundle_words(bundles: Iterable[Mapping[str, float]]) -> str:
 def read_actors() -> list[ActorClass]:
     """Return the actors by class and state, without the monitor's and Ray's own."""
     table: dict[str, dict[str, Any]] = ray._private.state.state.actor_table(None)
-    found: dict[str, Counter[str]] = {}
+    actors: dict[str, Counter[str]] = {}
     for actor in table.values():
         if (name := actor["ActorClassName"]) not in OWN_ACTORS:
-            found.setdefault(name, Counter())[actor["State"]] += 1
-    return [ActorClass(name=name, states=dict(sorted(states.items()))) for name, states in sorted(found.items())]
+            actors.setdefault(name, Counter())[actor["State"]] += 1
+    return [ActorClass(name=name, states=dict(sorted(states.items()))) for name, states in sorted(actors.items())]
 
 
 def read_groups() -> list[PlacementGroupState]:
@@ -179,7 +179,7 @@ def read_jobs(gcs_client: Any) -> list[JobRow]:
     """Return the submitted jobs, newest first, without monitors."""
     from ray.dashboard.modules.job.common import JobInfoStorageClient
 
-    found: dict[str, Any] = asyncio.run(JobInfoStorageClient(gcs_client).get_all_jobs(timeout=10))
+    jobs: dict[str, Any] = asyncio.run(JobInfoStorageClient(gcs_client).get_all_jobs(timeout=10))
     rows = [
         JobRow(
             id=name,
@@ -189,7 +189,7 @@ def read_jobs(gcs_client: Any) -> list[JobRow]:
             ended=job.end_time / 1000 if job.end_time else None,
             message="" if job.status.value == "RUNNING" else (job.message or "").strip()[:500],
         )
-        for name, job in found.items()
+        for name, job in jobs.items()
     ]
     rows = sorted((row for row in rows if row.workload != "monitor"), key=lambda row: row.started or 0, reverse=True)
     return [row for row in rows if row.ended is None] + [row for row in rows if row.ended is not None][:ENDED_JOBS]

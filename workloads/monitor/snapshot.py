@@ -265,7 +265,7 @@ def decode(text: object) -> Snapshot:
         if unpack.unconsumed_tail:
             raise ValueError(f"it has more than {SIZE // 2**20} MiB")
         limit = untrusted.Limit(SIZE)
-        found = Snapshot.model_validate(limit.value(untrusted.read(data)))
+        snapshot = Snapshot.model_validate(limit.value(untrusted.read(data)))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -273,4 +273,4 @@ def decode(text: object) -> Snapshot:
     except (*untrusted.MALFORMED, zlib.error) as error:
         raise WorkloadError(f"the monitor's file is not a snapshot of this version: {error}") from None
     note = [f"{limit.cut} lists, texts or levels, which are too long"] if limit.cut else []
-    return found.model_copy(update={"notes": [*found.notes, *note]})
+    return snapshot.model_copy(update={"notes": [*snapshot.notes, *note]})

@@ -80,9 +80,9 @@ class MonitorJob(AbstractContextManager["MonitorJob"]):
         try:
             if self._node is not None:
                 query = urlencode({"node_id": self._node, "filename": self._options.file, "lines": -1})
-                found = decode(self.api.call(f"/api/v0/logs/file?{query}"))
+                snapshot = decode(self.api.call(f"/api/v0/logs/file?{query}"))
                 self._seen = True
-                return found
+                return snapshot
         except WorkloadError as error:
             if isinstance(error, UnreachableError) and error.status != NO_FILE:
                 raise

@@ -69,8 +69,8 @@ class Listing:
 
 
 def _text(value: str | None, style: str = "") -> TableCell:
-    found = printable(value or "").replace("\n", " ")
-    return TableCell(found or NOTHING, natural(found) if found else None, style)
+    text = printable(value or "").replace("\n", " ")
+    return TableCell(text or NOTHING, natural(text) if text else None, style)
 
 
 def _number(value: float | None, form: str = "{:.0f}", style: str = "") -> TableCell:

@@ -30,9 +30,9 @@ def pair_figures(
     direction, the sum of all bytes over the slowest pair's time, B(A→B) = Σ bytes / max t; duplex adds both directions.
     """
     share = size / fan_in(variant, per_node)
-    found = flows(variant, nodes, per_node)
-    seconds = {flow: max(times[flow.sender], times[flow.receiver]) for flow in found}
-    directions = [[seconds[flow] for flow in found if flow.up is up] for up in (True, False)]
+    listed = flows(variant, nodes, per_node)
+    seconds = {flow: max(times[flow.sender], times[flow.receiver]) for flow in listed}
+    directions = [[seconds[flow] for flow in listed if flow.up is up] for up in (True, False)]
     pairs = [
         Pair(
             sender=flow.sender,
@@ -43,7 +43,7 @@ def pair_figures(
         for flow, time in seconds.items()
     ]
     total = round(sum(round(share * len(way) / max(way) / 1e9, 6) for way in directions if way), 6)
-    return pairs, total, limit_of(found, limits, per_node)
+    return pairs, total, limit_of(listed, limits, per_node)
 
 
 def violations(result: BenchResult, limits: Limits | None = None) -> list[EvidenceFinding]:
@@ -56,11 +56,11 @@ def violations(result: BenchResult, limits: Limits | None = None) -> list[Eviden
         return []
     if result.world is None:
         return [failure("no-pairs", "p2p: the result has no number of nodes")]
-    found = [finding for row in rows for finding in of_row(row, result, limits)]
+    findings = [finding for row in rows for finding in of_row(row, result, limits)]
     if limits is None and result.spec.limits is None and not _shared_by_design(result):
-        found.append(remark("no-limit", "p2p: the line rate of this machine is unknown: no limit was checked"))
+        findings.append(remark("no-limit", "p2p: the line rate of this machine is unknown: no limit was checked"))
     # A pair on one host appears in every row; report it once.
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(findings))
 
 
 def guarded(result: BenchResult) -> BenchResult:

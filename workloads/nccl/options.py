@@ -91,8 +91,8 @@ class GangOptions(BaseModel):
             raise WorkloadError(
                 f"--per-node {per_node}: a node of this stack has {slots} {kind}, and a rank uses one of them"
             )
-        found = {"nodes": nodes, "per_node": per_node, "use_gpu": use_gpu, "elastic": elastic}
-        return self.model_copy(update={**found, "transport": outputs.fabric.rdma})
+        values = {"nodes": nodes, "per_node": per_node, "use_gpu": use_gpu, "elastic": elastic}
+        return self.model_copy(update={**values, "transport": outputs.fabric.rdma})
 
     @classmethod
     def from_json(cls, text: str) -> Self:

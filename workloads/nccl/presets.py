@@ -79,13 +79,13 @@ def environment(
     algo: Algorithm | None, assignments: Sequence[str], ops: Sequence[str], use_gpu: bool
 ) -> dict[str, str]:
     """Return the ranks' variables from `--algo` and `--env NAME=VALUE`. WorkloadError names an unavailable choice."""
-    found = dict(_assignment(text) for text in assignments)
+    variables = dict(_assignment(text) for text in assignments)
     if algo is None:
-        return found
+        return variables
     if not use_gpu:
         raise WorkloadError(f"--algo {algo} selects an NCCL algorithm, but without GPUs there is only gloo")
-    if "NCCL_ALGO" in found:
-        raise WorkloadError(f"--algo {algo} and --env NCCL_ALGO={found['NCCL_ALGO']}: use only one of them")
+    if "NCCL_ALGO" in variables:
+        raise WorkloadError(f"--algo {algo} and --env NCCL_ALGO={variables['NCCL_ALGO']}: use only one of them")
     value, available = ALGORITHMS[algo]
     missing = [op for op in ops if op not in (*available, *WITHOUT_ALGORITHM)]
     if missing:
@@ -93,7 +93,7 @@ def environment(
             f"--algo {algo}: NCCL implements it for {', '.join(available)}, not for {', '.join(missing)}:"
             f" choose {' '.join(f'--op {op}' for op in available)}"
         )
-    return found | {"NCCL_ALGO": value}
+    return variables | {"NCCL_ALGO": value}
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -166,10 +166,10 @@ def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str |
         ("per NIC", per_nic, lambda row: "N/A" if row.nic_bandwidth is None else figure(row.nic_bandwidth)),
         ("#wrong", True, lambda row: Text(str(row.wrong), "red") if row.wrong else "N/A" if row.wrong is None else "0"),
     ]
-    found = {name: cell for name, shown, cell in columns if shown}
-    if not wide and len(found) > NARROW_COLUMNS:
-        del found["algbw"]  # equals size over time, both of which are shown
-    return found
+    columns_shown = {name: cell for name, shown, cell in columns if shown}
+    if not wide and len(columns_shown) > NARROW_COLUMNS:
+        del columns_shown["algbw"]  # equals size over time, both of which are shown
+    return columns_shown
 
 
 def _heading(result: BenchResult) -> str:

@@ -63,15 +63,15 @@ class JobResult(ResultPart):
                 f" Create one with `{cls.writer} --json FILE`"
             )
         try:
-            found = cls.model_validate(document)
-            from_json(found.model_dump_json(), allow_inf_nan=False)  # Pydantic reads the text "nan" as a number
+            result = cls.model_validate(document)
+            from_json(result.model_dump_json(), allow_inf_nan=False)  # Pydantic reads the text "nan" as a number
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise WorkloadError(f"{name} is an incomplete result: {where}: {first['msg']}") from None
         except ValueError as error:
             raise WorkloadError(f"{name} is not a result: {error}") from None
-        return found
+        return result
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

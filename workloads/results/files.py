@@ -89,11 +89,11 @@ def write_file(path: Path, content: str | bytes, mode: int | None = None) -> Pat
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"the key {name[:80]!r} is in the same object twice")
-    return found
+    return values
 
 
 def _refuse(constant: str) -> None:

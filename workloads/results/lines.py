@@ -29,11 +29,11 @@ class RankLine:
     @staticmethod
     def parse(line: str) -> RankLine | None:
         """Return the rank's line in a line of a job's log; None if no rank wrote it."""
-        found = _FORM.fullmatch(line)
-        if found is None:
+        match = _FORM.fullmatch(line)
+        if match is None:
             return None
         try:
-            moment = datetime.fromisoformat(found[1].removesuffix("Z") + "+00:00")
+            moment = datetime.fromisoformat(match[1].removesuffix("Z") + "+00:00")
         except ValueError:
             return None
-        return RankLine(int(found[2]), moment.timestamp(), found[3])
+        return RankLine(int(match[2]), moment.timestamp(), match[3])

@@ -124,17 +124,17 @@ class RunPlan:
         """
         if code.request_id is not None and not _ID.fullmatch(code.request_id):
             raise WorkloadError(f"--request-id {code.request_id}: use 1 to 100 letters, digits, dots and dashes")
-        found = variables.read(code.env, code.env_file, code.secret, own)
+        given = variables.read(code.env, code.env_file, code.secret, own)
         uri = working_dir.uri(code.working_dir, everywhere=not uploads)
-        key = Key() if found.secrets and uploads else None
-        resolved = resolve(command, options, found, outputs)
+        key = Key() if given.secrets and uploads else None
+        resolved = resolve(command, options, given, outputs)
         return RunPlan(
             options=resolved if key is None else resolved.model_copy(update={"client_key": key.public}),
             name=code.name or _name(command),
             folder=None if uri else working_dir.read(Path(code.working_dir), follow_links=code.follow_links),
             uri=uri,
             packages=requirements.read(code.pip, code.requirements),
-            secrets=found.secrets,
+            secrets=given.secrets,
             key=key,
         )
 
@@ -168,13 +168,13 @@ class RunPlan:
         """Return the job's command line. WorkloadError if it is too long for the cluster's shell."""
         # A virtual environment of --pip is on the PATH. With -P, a folder `workloads` of the user is not imported.
         python = "python" if self.packages else python_of(outputs)
-        found = shlex.join([python, "-P", "-m", kind_of(self.metadata).driver, self.request])
-        if (size := len(found.encode())) > LONGEST_COMMAND:
+        command = shlex.join([python, "-P", "-m", kind_of(self.metadata).driver, self.request])
+        if (size := len(command.encode())) > LONGEST_COMMAND:
             raise WorkloadError(
                 f"COMMAND and its variables have {size} bytes, and Ray's shell accepts {LONGEST_COMMAND}: put them into"
                 " a file of the working directory"
             )
-        return found
+        return command
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each reason why files are not uploaded."""

@@ -120,8 +120,8 @@ def _option(word: str) -> str | None:
     if not word.startswith("--"):
         return None
     name = word[2:].replace("_", "-")
-    found = [option for option in _OPTIONS if option.startswith(name)]
-    return name if name in _OPTIONS else found[0] if len(found) == 1 else None
+    matches = [option for option in _OPTIONS if option.startswith(name)]
+    return name if name in _OPTIONS else matches[0] if len(matches) == 1 else None
 
 
 def _agreed(own: str, value: int | None, name: str, text: str | None) -> int | None:

@@ -304,15 +304,15 @@ def _opened(path: str, folder: int | None) -> Iterator[tuple[int, os.stat_result
         yield opened
 
 
-def too_large(found: WorkingFolder) -> str:
+def too_large(folder: WorkingFolder) -> str:
     """Return the error of a folder beyond the limits, with its five largest parts."""
-    many = found.has_too_many
-    names = (*found.sizes, *(name for names in found.left_out.values() for name in names))
-    parts = _largest(Counter(dict.fromkeys(names, 1) if many else found.sizes))
-    what = f"more than {MOST_FILES} files, links or folders" if many else mebibytes(found.size)
+    many = folder.has_too_many
+    names = (*folder.sizes, *(name for names in folder.left_out.values() for name in names))
+    parts = _largest(Counter(dict.fromkeys(names, 1) if many else folder.sizes))
+    what = f"more than {MOST_FILES} files, links or folders" if many else mebibytes(folder.size)
     shown = "\n".join(f"  {f'{size} files' if many else mebibytes(size)}  {line_of(name)}" for name, size in parts)
     return (
-        f"--working-dir {found.path}: {what}, and the cluster's job server accepts {mebibytes(LARGEST)} and this"
+        f"--working-dir {folder.path}: {what}, and the cluster's job server accepts {mebibytes(LARGEST)} and this"
         f" command {MOST_FILES} files; the largest parts are\n{shown}\n"
         "exclude what the job does not need: a line for each in .gitignore or .rayignore; put data into the cluster's"
         " storage"

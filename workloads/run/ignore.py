@@ -86,7 +86,7 @@ def above(root: str) -> list[Rules]:
 
     As in git, a link does not count.
     """
-    found: list[Rules] = []
+    rules: list[Rules] = []
     folder, below = root, ""
     while not os.path.lexists(f"{folder}/.git"):
         if folder == "/":
@@ -95,10 +95,10 @@ def above(root: str) -> list[Rules]:
         below = f"{name}/{below}"
         try:
             with open_folder(folder) as opened, open_regular(".gitignore", opened) as (file, _):
-                found.insert(0, Rules(f"{folder}/.gitignore", os.read(file, LARGEST_RULES + 1), "", below))
+                rules.insert(0, Rules(f"{folder}/.gitignore", os.read(file, LARGEST_RULES + 1), "", below))
         except OSError:
             continue
-    return found
+    return rules
 
 
 def _translated(line: bytes) -> tuple[bool, bytes] | None:

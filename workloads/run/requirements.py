@@ -38,8 +38,8 @@ print(*(f"{{name}}=={{found[name]}}" for name in sorted(found) if re.fullmatch({
 
 def read(packages: Sequence[str], file: Path | None) -> list[str]:
     """Return the requirements of `--pip` and of a file. WorkloadError names one that does not work on a cluster."""
-    found = [_requirement(f"--pip {text}", text) for text in packages]
-    return found if file is None else [*found, *_lines(file)]
+    requirements = [_requirement(f"--pip {text}", text) for text in packages]
+    return requirements if file is None else [*requirements, *_lines(file)]
 
 
 def environment(api: JobsApi, packages: Sequence[str]) -> dict[str, Any]:
@@ -99,15 +99,15 @@ def _requirement(option: str, text: str) -> str:
     if text.startswith("${"):
         return text  # a path on the nodes, such as that of the working directory
     try:
-        found = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         raise WorkloadError(
             f"{option}: write a package, such as einops or einops>=0.8. A file goes into the working directory:"
             " ${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/FILE"
         ) from None
-    name = re.sub(r"[-_.]+", "-", found.name).lower()
+    name = re.sub(r"[-_.]+", "-", requirement.name).lower()
     if re.fullmatch(PROVIDED, name) and (
-        found.url or any(one.operator not in (">=", ">", "!=") for one in found.specifier)
+        requirement.url or any(one.operator not in (">=", ">", "!=") for one in requirement.specifier)
     ):
         raise WorkloadError(
             f"{option}: the image provides {name}, and another version takes gigabytes on every node and may not fit"

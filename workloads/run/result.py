@@ -87,6 +87,6 @@ def ends(codes: list[int | None]) -> list[str]:
     for rank, code in enumerate(codes):
         ranks.setdefault(code, []).append(rank)
     return [
-        f"{'none' if code is None else code} of {named(found)}"
-        for code, found in sorted(ranks.items(), key=lambda one: len(one[1]))
+        f"{'none' if code is None else code} of {named(group)}"
+        for code, group in sorted(ranks.items(), key=lambda one: len(one[1]))
     ]

@@ -59,12 +59,12 @@ def read(path: Path, *, follow_links: bool = False) -> WorkingFolder:
             f"--working-dir {root}: this is your home folder or above it, with credentials and more: change to"
             " your project's folder, or choose it with --working-dir"
         )
-    found = WorkingFolder(root)
-    Walk(found, follow_links).all()
-    found.files.sort(key=attrgetter("name"))
-    if found.size > LARGEST or found.has_too_many:
-        raise WorkloadError(too_large(found))
-    return found
+    folder = WorkingFolder(root)
+    Walk(folder, follow_links).all()
+    folder.files.sort(key=attrgetter("name"))
+    if folder.size > LARGEST or folder.has_too_many:
+        raise WorkloadError(too_large(folder))
+    return folder
 
 
 def pack(folder: WorkingFolder) -> bytes:

@@ -113,14 +113,14 @@ def others(allocation: Allocation, storage: Path) -> list[Path]:
 
 def _of_a_job(given: SlurmOptions) -> list[str]:
     """Return the options that only a new job can have, as they were written."""
-    found = []
+    options = []
     for name in SlurmOptions.model_fields:
         if name in given.model_fields_set and name not in STEP:
             value = getattr(given, name)
             each = value if isinstance(value, tuple) else (value,)
             option = f"--{name.replace('_', '-')}"
-            found += [option if one is True else f"{option} {one}" for one in each]
-    return found
+            options += [option if one is True else f"{option} {one}" for one in each]
+    return options
 
 
 def _end_with_parent() -> None:

@@ -204,11 +204,11 @@ class GrowingLog:
 
 def is_own(outputs: Path) -> bool:
     """Return whether a file exists that this user's job wrote, in a folder that no other user can change."""
-    own = os.geteuid()
+    uid = os.geteuid()
     with (
         suppress(OSError),
         temporary.opened(outputs.parent) as folder,
-        temporary.opened_file(outputs.name, own, folder),
+        temporary.opened_file(outputs.name, uid, folder),
     ):
         return True
     return False

@@ -27,13 +27,13 @@ SMALLEST_STORE = 100 * MIB
 def resources(slurm: Mapping[str, str]) -> list[str]:
     """Return the arguments of `ray start` for this node's part of the allocation. By default Ray takes the machine."""
     cpus, gpus = cpus_of(slurm), gpus_of(slurm)
-    found = [f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
+    arguments = [f"--num-cpus={cpus}", f"--num-gpus={gpus}"]
     # 0 is the whole node. In MiB (sbatch(1), "output environment variables").
     per_node = int(slurm.get("SLURM_MEM_PER_NODE") or int(slurm.get("SLURM_MEM_PER_CPU") or 0) * cpus)
     if per_node:
         store = max(SMALLEST_STORE, int(per_node * MIB * STORE))
-        found += [f"--object-store-memory={store}", f"--memory={max(per_node * MIB - store, MIB)}"]
-    return found
+        arguments += [f"--object-store-memory={store}", f"--memory={max(per_node * MIB - store, MIB)}"]
+    return arguments
 
 
 def cpus_of(slurm: Mapping[str, str]) -> int:
@@ -51,8 +51,8 @@ def gpus_of(slurm: Mapping[str, str]) -> int:
 
 def environment(inherited: Mapping[str, str], folder: Path, place: Path) -> dict[str, str]:
     """Return the variables of Ray and everything below: the user's, without those that would change the cluster."""
-    own = ("RAY_", "PULUMI_", "RDMA_RAY_")
-    kept = {name: value for name, value in inherited.items() if not name.startswith(own) and name not in TASK}
+    prefixes = ("RAY_", "PULUMI_", "RDMA_RAY_")
+    kept = {name: value for name, value in inherited.items() if not name.startswith(prefixes) and name not in TASK}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     if kept.get("TMPDIR", "/tmp").rstrip("/") in ("", "/tmp"):
         # What killed processes leave there goes with this node. A site's own folder is the site's to clean.
@@ -86,20 +86,20 @@ def drivers(nics: Path = NICS) -> set[str]:
 
 def warnings(slurm: Mapping[str, str], nics: Path = NICS, temporary: Path = TEMPORARY) -> list[str]:
     """Return the problems with this node's GPUs, RDMA and /tmp, each with its fix."""
-    found = []
+    lines = []
     if (gpus := gpus_of(slurm)) and not slurm.get("CUDA_VISIBLE_DEVICES"):
         # Slurm only counts them (gres.conf(5), File).
         fix = "set AutoDetect=nvml, or File=/dev/nvidia[0-7], in gres.conf"
-        found.append(f"Slurm assigns {gpus} GPUs without naming them, so another job may use the same ones: {fix}")
+        lines.append(f"Slurm assigns {gpus} GPUs without naming them, so another job may use the same ones: {fix}")
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if drivers(nics) and locked != resource.RLIM_INFINITY:
-        found.append(f"locked memory is limited to {locked // 1024} KiB, so RDMA fails: set {MEMLOCK}")
+        lines.append(f"locked memory is limited to {locked // 1024} KiB, so RDMA fails: set {MEMLOCK}")
     mode = temporary.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        found.append(
+        lines.append(
             f"{temporary} has no sticky bit, so other users can replace this job's files: chmod 1777 {temporary}"
         )
-    return found
+    return lines
 
 
 def free_port(address: str = "") -> int:
@@ -116,8 +116,8 @@ def free_port(address: str = "") -> int:
 
 def resolve(host: str) -> str:
     """Return the IPv4 address by which other nodes reach a host. Raises OSError for a name that has none."""
-    found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)]
-    outside = [address for address in found if not address.startswith("127.")]
+    addresses = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)]
+    outside = [address for address in addresses if not address.startswith("127.")]
     if outside:
         return outside[0]
     # Debian's /etc/hosts has 127.0.1.1 for a machine's own name: the address of its way out, to which nothing is sent.

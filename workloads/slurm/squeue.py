@@ -105,16 +105,16 @@ def submit(text: str) -> str:
 def job(job_id: str) -> SlurmJob:
     """Return a job. WorkloadError if Slurm no longer knows it: Slurm forgets jobs, usually after 5 minutes."""
     said = _run(["scontrol", "--oneliner", "show", "job", job_id])
-    found = dict(re.findall(r"(?:^| )([A-Z]\w*)=(.*?)(?= [A-Z][\w/:]*=|\s*$)", said.strip()))
+    fields = dict(re.findall(r"(?:^| )([A-Z]\w*)=(.*?)(?= [A-Z][\w/:]*=|\s*$)", said.strip()))
     try:
-        code, _, number = found["ExitCode"].partition(":")
+        code, _, number = fields["ExitCode"].partition(":")
         return SlurmJob(
             id=job_id,
-            state=found["JobState"],
-            reason=found["Reason"],
-            nodes=found.get("NodeList", "").replace("(null)", ""),
-            uid=int(found["UserId"].rpartition("(")[2].rstrip(")")),
-            log=Path(found["StdOut"]) if "StdOut" in found else None,
+            state=fields["JobState"],
+            reason=fields["Reason"],
+            nodes=fields.get("NodeList", "").replace("(null)", ""),
+            uid=int(fields["UserId"].rpartition("(")[2].rstrip(")")),
+            log=Path(fields["StdOut"]) if "StdOut" in fields else None,
             code=int(code),
             signal=int(number or 0),
         )

@@ -161,8 +161,8 @@ class ConvNeXtTask(Task):
         """Return the captured graphs, the parts that they were compiled in (DDP's buckets), and graph breaks."""
         if self.settings.compile == "off":
             return {"compile": {"way": "off"}}
-        found = {name: count - self._counted[name] for name, count in _counts().items()}
-        return {"compile": {"way": self.settings.compile, "backend": self.settings.backend, **found}}
+        counts = {name: count - self._counted[name] for name, count in _counts().items()}
+        return {"compile": {"way": self.settings.compile, "backend": self.settings.backend, **counts}}
 
 
 def _counts() -> dict[str, int]:

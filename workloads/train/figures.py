@@ -96,14 +96,14 @@ def fields(measured: AttemptTimes) -> dict[str, Any]:
 
 def metrics(outcome: Outcome) -> dict[str, float]:
     """Return a finished run's figures as Ray Train's metrics, without those that were not measured."""
-    found: dict[str, float | None] = {"step": outcome.step, "loss": outcome.loss, **(outcome.evaluation or {})}
+    values: dict[str, float | None] = {"step": outcome.step, "loss": outcome.loss, **(outcome.evaluation or {})}
     if (measured := outcome.figures) is not None:
         rates = {"units_per_s", "units_per_s_per_worker", "steps_per_s", "mfu", "data_wait"}
-        found |= measured.model_dump(include=rates | {"compile_s", "warm_up_s", "peak_memory"})
-        found |= {f"step_{name}_s": value for name, value in measured.step_s if name != "mean"}
+        values |= measured.model_dump(include=rates | {"compile_s", "warm_up_s", "peak_memory"})
+        values |= {f"step_{name}_s": value for name, value in measured.step_s if name != "mean"}
         if measured.communication:
-            found["exposed_communication"] = measured.communication.exposed
-    return {name: float(value) for name, value in found.items() if value is not None}
+            values["exposed_communication"] = measured.communication.exposed
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def figures(measured: AttemptTimes) -> TrainFigures | None:
@@ -181,7 +181,7 @@ def stragglers(ranks: Sequence[RankTimes], warm_up: int) -> list[Straggler] | No
     own = [[step - waiting for step, waiting in zip(rank.step_s, rank.waiting_s, strict=True)] for rank in ranks]
     usual = [median_low(step) for step in zip(*own, strict=True)]
     usual_data = [median_low(step) for step in zip(*(rank.wait_s for rank in ranks), strict=True)]
-    found = []
+    slow = []
     for rank, times in zip(ranks, own, strict=True):
         late = [time - other for time, other in zip(times, usual, strict=True)][warm_up:]
         often = sum(
@@ -191,7 +191,7 @@ def stragglers(ranks: Sequence[RankTimes], warm_up: int) -> list[Straggler] | No
             continue
         lag = median(late)
         data = median(wait - other for wait, other in zip(rank.wait_s[warm_up:], usual_data[warm_up:], strict=True))
-        found.append(
+        slow.append(
             Straggler(
                 rank=rank.worker.rank,
                 host=rank.worker.host,
@@ -201,7 +201,7 @@ def stragglers(ranks: Sequence[RankTimes], warm_up: int) -> list[Straggler] | No
                 cause="data" if data > lag / 2 else "compute",
             )
         )
-    return sorted(found, key=lambda one: -one.share)
+    return sorted(slow, key=lambda one: -one.share)
 
 
 def communication(reduced: Sequence[Sequence[float]], local: Sequence[Sequence[float]]) -> Communication:

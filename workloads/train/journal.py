@@ -115,8 +115,8 @@ def doomed(folder: RunFolder, job: float) -> str | None:
     place = _place("doom", job)
     if place.removeprefix(f"{PLACE}/") not in folder.names(PLACE):
         return None
-    found = loads(_checked(folder, place))
-    return str(found.get("error") if isinstance(found, dict) else found)
+    document = loads(_checked(folder, place))
+    return str(document.get("error") if isinstance(document, dict) else document)
 
 
 def _checked(folder: RunFolder, place: str) -> bytes:

@@ -39,28 +39,28 @@ def progress(event: Event) -> str | None:
 
 def lines(result: TrainResult) -> list[tuple[str, str]]:
     """Return the lines of the report by name, with the reason for an expected figure that was not measured."""
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     if result.figures:
-        found += _figures(result.figures, result.world or 1, PER_S[result.unit])
-        found += _ranks(result.workers or [], result.figures.stragglers)
+        rows += _figures(result.figures, result.world or 1, PER_S[result.unit])
+        rows += _ranks(result.workers or [], result.figures.stragglers)
     elif result.step:
-        found.append(("speed", "not measured: no step after the warm-up"))
+        rows.append(("speed", "not measured: no step after the warm-up"))
     if (compiled := (result.task or {}).get("compile")) is not None:
-        found.append(("graphs", _graphs(compiled)))
+        rows.append(("graphs", _graphs(compiled)))
     if result.gradients_equal is not None:
-        found.append(("gradients", f"equal on all ranks, bit for bit, at {result.gradients_equal} steps"))
+        rows.append(("gradients", f"equal on all ranks, bit for bit, at {result.gradients_equal} steps"))
     if result.curve and result.curve.loss and result.loss is not None:
-        found.append(("loss", f"{result.curve.loss[0][1]:.4f} at first, {result.loss:.4f} in the end"))
+        rows.append(("loss", f"{result.curve.loss[0][1]:.4f} at first, {result.loss:.4f} in the end"))
     if result.timeline:
-        found.append(("first step", timeline_line(result.timeline)))
+        rows.append(("first step", timeline_line(result.timeline)))
     if result.goodput:
-        found.append(("goodput", goodput_line(result.goodput)))
+        rows.append(("goodput", goodput_line(result.goodput)))
     if (survival := result.survival) and (survival.failures or survival.preemptions):
         lost = f"{survival.lost_steps} steps lost"
-        found.append(("survived", f"{survival.failures} failures, {survival.preemptions} preemptions, {lost}"))
-    found += [("skipped", f"checkpoint {label}: {why}") for label, why in (result.skipped or {}).items()]
-    found.append(("checkpoints", f"{result.spec.checkpoint_dir}/{result.spec.name}"))
-    return found
+        rows.append(("survived", f"{survival.failures} failures, {survival.preemptions} preemptions, {lost}"))
+    rows += [("skipped", f"checkpoint {label}: {why}") for label, why in (result.skipped or {}).items()]
+    rows.append(("checkpoints", f"{result.spec.checkpoint_dir}/{result.spec.name}"))
+    return rows
 
 
 def _figures(figures: TrainFigures, world: int, per_s: str) -> list[tuple[str, str]]:
@@ -72,7 +72,7 @@ def _figures(figures: TrainFigures, world: int, per_s: str) -> list[tuple[str, s
         mfu = f"none: the {unknown} is unknown"
     each, steps = rate(figures.units_per_s_per_worker), f"{figures.steps_per_s:.2f} steps/s"
     measured = f"{figures.steps} steps after {figures.warm_up_steps} of warm-up"
-    found = [
+    rows = [
         ("speed", f"{rate(figures.units_per_s)} {per_s} over {world} workers, {each} each, {steps}"),
         ("step", f"p50 {duration(step.p50)}, p95 {duration(step.p95)}, max {duration(step.max)} ({measured})"),
         ("MFU", mfu),
@@ -81,36 +81,36 @@ def _figures(figures: TrainFigures, world: int, per_s: str) -> list[tuple[str, s
     if (comm := figures.communication) is not None:
         exposed = f"{100 * comm.exposed:.1f} % of a pass exposed" if comm.exposed > 0 else "none exposed"
         passes = f"{duration(comm.with_s)} with it, {duration(comm.without_s)} without, {comm.passes} passes each"
-        found.append(("gradients' reduction", f"{exposed}: {passes}"))
+        rows.append(("gradients' reduction", f"{exposed}: {passes}"))
     compiled = f"{duration(figures.compile_s)} to compile, " if figures.compile_s is not None else ""
-    found.append(("before", f"{compiled}{duration(figures.warm_up_s)} of warm-up, not in the averages"))
+    rows.append(("before", f"{compiled}{duration(figures.warm_up_s)} of warm-up, not in the averages"))
     if figures.peak_memory is not None:
-        found.append(("peak memory", f"{figures.peak_memory / 2**30:.1f} GiB on the fullest GPU"))
+        rows.append(("peak memory", f"{figures.peak_memory / 2**30:.1f} GiB on the fullest GPU"))
     if (scaling := figures.scaling) is not None:
         alone = f"{world} × {rate(scaling.single_units_per_s)} {per_s} ({scaling.file})"
-        found.append(("scaling", f"{100 * scaling.efficiency:.1f} % of {alone}"))
-    return found
+        rows.append(("scaling", f"{100 * scaling.efficiency:.1f} % of {alone}"))
+    return rows
 
 
 def _ranks(workers: Sequence[TrainWorker], stragglers: Sequence[Straggler] | None) -> list[tuple[str, str]]:
     """Return the lines about differences between ranks, and about unhealthy GPUs."""
-    found = []
+    rows = []
     times = [(worker.compute_s, worker.waiting_s) for worker in workers]
     compute, waiting = ([value for value in part if value is not None] for part in zip(*times, strict=True))
     if len(compute) > 1:
         spans = [f"{duration(min(part))} to {duration(max(part))}" for part in (compute, waiting)]
         unknown = f"; fewer than {FEWEST_STEPS} steps show no straggler" if stragglers is None else ""
-        found.append(("ranks", f"compute {spans[0]} of a step, wait for the reduction {spans[1]}{unknown}"))
-    for one in (stragglers or [])[:SHOWN]:
-        own = f"takes {duration(one.own_s)} itself, usual are {duration(one.usual_s)}: longer for its {one.cause}"
-        share = f"the others wait {100 * one.share:.1f} % of a step"
-        found.append(("straggler", f"rank {one.rank} on {one.host} {own}; {share}"))
+        rows.append(("ranks", f"compute {spans[0]} of a step, wait for the reduction {spans[1]}{unknown}"))
+    for slow in (stragglers or [])[:SHOWN]:
+        own = f"takes {duration(slow.own_s)} itself, usual are {duration(slow.usual_s)}: longer for its {slow.cause}"
+        share = f"the others wait {100 * slow.share:.1f} % of a step"
+        rows.append(("straggler", f"rank {slow.rank} on {slow.host} {own}; {share}"))
     if more := len((stragglers or [])[SHOWN:]):
-        found.append(("straggler", f"and {more} more"))
+        rows.append(("straggler", f"and {more} more"))
     for worker in workers:
         if worker.health and (troubles := worker.health.troubles):
-            found.append(("GPU", f"rank {worker.rank} on {worker.host}: {', '.join(troubles)}"))
-    return found
+            rows.append(("GPU", f"rank {worker.rank} on {worker.host}: {', '.join(troubles)}"))
+    return rows
 
 
 def timeline_line(timeline: Timeline) -> str:

@@ -37,14 +37,14 @@ Logger = tuple[Callable[[int, Values], object], Callable[[], object]]
 
 def forwarded() -> dict[str, str]:
     """Return the command's variables for the nodes. WorkloadError if one has a password."""
-    found = {name: os.environ[name] for name in FORWARDED if os.environ.get(name)}
-    for name, value in found.items():
+    variables = {name: os.environ[name] for name in FORWARDED if os.environ.get(name)}
+    for name, value in variables.items():
         if "://" in value and "@" in urlsplit(value).netloc:
             raise WorkloadError(
                 f"{name} has a user or a password, and anyone who may list Ray's jobs sees a job's variables: remove"
                 " it, and set it on the nodes"
             )
-    return found
+    return variables
 
 
 def tensorboard(spec: TrainRunOptions, folder: str) -> Logger:
@@ -77,9 +77,9 @@ def mlflow(spec: TrainRunOptions, folder: str) -> Logger:
 
 def chosen(spec: TrainRunOptions) -> list[Callable[[TrainRunOptions, str], Logger]]:
     """Return the loggers that the run asks for and this node has."""
-    found: list[Callable[[TrainRunOptions, str], Logger]] = [tensorboard] if spec.log else []
+    loggers: list[Callable[[TrainRunOptions, str], Logger]] = [tensorboard] if spec.log else []
     asked = {wandb: ("WANDB_API_KEY", "WANDB_MODE"), mlflow: ("MLFLOW_TRACKING_URI",)}
-    return found + [
+    return loggers + [
         logger
         for logger, variables in asked.items()
         if any(os.environ.get(name) for name in variables) and find_spec(logger.__name__)

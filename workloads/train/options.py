@@ -304,9 +304,9 @@ class GPTOptions(TrainRunOptions, GPTSettings):
 
 def _setting(text: str, known: list[str]) -> tuple[str, str]:
     """Return key and value of a `--set KEY=VALUE`. ValueError names the nearest key."""
-    key, found, value = text.partition("=")
+    key, separator, value = text.partition("=")
     key = key.strip().replace("-", "_")
-    if not found:
+    if not separator:
         raise ValueError(f"--set {text}: use KEY=VALUE")
     if key not in known:
         near = difflib.get_close_matches(key, known, n=1)

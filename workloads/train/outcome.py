@@ -39,8 +39,8 @@ def reached(record: Record, began: float) -> dict[str, Any]:
     """Return the result's fields that a record has; none of a run that could not begin."""
     if record.loss is None:
         return {}
-    found = {name: getattr(record, name) for name in Outcome.model_fields}
-    return found | {"seconds": (record.seconds or {}) | {"total": round(time.time() - began, 3)}}
+    fields = {name: getattr(record, name) for name in Outcome.model_fields}
+    return fields | {"seconds": (record.seconds or {}) | {"total": round(time.time() - began, 3)}}
 
 
 def finished(spec: TrainRunOptions, began: float, code: int, reason: str, measured: dict[str, Any]) -> TrainResult:

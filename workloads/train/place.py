@@ -79,17 +79,17 @@ class TrainerRank:
 
         No rank may wait for one that has left.
         """
-        found, broken = None, ""
+        result, broken = None, ""
         try:
-            found = call()
+            result = call()
         except WorkloadError as error:
             broken = str(error)
         errors = [(rank, text) for rank, text in enumerate(self.gather(broken)) if text]
-        if found is None or errors:
+        if result is None or errors:
             rank, text = errors[0]
             alone = f"rank {rank} on {self.gather(socket.gethostname())[rank]}: " if len(errors) < self.world else ""
             raise WorkloadError(alone + text)
-        return found
+        return result
 
     def differing(self, checksums: torch.Tensor) -> list[int]:
         """Return the indexes of the integers that differ between ranks."""

@@ -129,7 +129,7 @@ def _ranks(axes: Axes, result: TrainResult) -> None:
         axes.set_axis_off()
         return
     found = (result.figures.stragglers if result.figures else None) or []
-    slow = {one.rank for one in found}
+    slow = {straggler.rank for straggler in found}
     if found:
         more = f" and {len(found) - 1} more" if found[1:] else ""
         name = f"the others wait for rank {found[0].rank} on {found[0].host}{more}"

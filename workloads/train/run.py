@@ -235,14 +235,14 @@ class TrainRun:
         with self.timer.pause("evaluation"):
             figures = self.task.evaluate(self.state.evaluated.eval(), self.place.device)
             self.wrapped.train()
-        own = min(self.evaluate_every, step - self.first_step)
+        steps = min(self.evaluate_every, step - self.first_step)
         row = {
             "epoch": step // self.epoch_steps,
             "step": step,
             "loss": self.progress.epoch_loss / self.progress.epoch_steps,
             **figures,
-            "seconds": self.place.most(sum(self.timer.step_s[-own:])),
-            self.task.unit: own * self.spec.global_batch * self.task.units,
+            "seconds": self.place.most(sum(self.timer.step_s[-steps:])),
+            self.task.unit: steps * self.spec.global_batch * self.task.units,
         }
         self.progress.epoch_loss, self.progress.epoch_steps = 0.0, 0
         self.progress.history.append(row)

@@ -133,8 +133,8 @@ def save(
     writer = FileSystemWriter(label, sync_files=False, per_thread_copy_ahead=0)
     # A text as path: DCP's metadata has it.
     writer.fs, writer.path = storage, label  # type: ignore[assignment]  # typed as what the constructor chose
-    found, structure = tree_flatten_with_path(state)
-    tensors = {keystr(path): leaf for path, leaf in found if isinstance(leaf, torch.Tensor)}
+    leaves, structure = tree_flatten_with_path(state)
+    tensors = {keystr(path): leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
     try:
         state_dict_saver.save(
             tensors,
@@ -151,7 +151,7 @@ def save(
         dist.all_gather_object(written, storage.files, group)
     if rank == 0:
         rest = io.BytesIO()
-        empty = [_empty(leaf, "meta") if isinstance(leaf, torch.Tensor) else leaf for _, leaf in found]
+        empty = [_empty(leaf, "meta") if isinstance(leaf, torch.Tensor) else leaf for _, leaf in leaves]
         torch.save(tree_unflatten(empty, structure), rest)
         files = {name: entry for part in written for name, entry in part.items()}
         files[STATE] = folder.write(f"{label}/{STATE}", rest.getvalue())
@@ -160,15 +160,15 @@ def save(
 
 def load(folder: RunFolder, label: str) -> dict[str, Any]:
     """Return a checkpoint's state, in main memory. Reads and verifies each file once. Raises DamagedError."""
-    card = folder.card(label)
+    manifest = folder.card(label)
     try:
-        rest = io.BytesIO(folder.verified(label, card, STATE))
+        rest = io.BytesIO(folder.verified(label, manifest, STATE))
         found, structure = tree_flatten_with_path(torch.load(rest, weights_only=True))
         leaves = [
             (keystr(path), _empty(leaf, "cpu") if isinstance(leaf, torch.Tensor) else leaf) for path, leaf in found
         ]
         tensors = {name: leaf for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
-        reader = ShardReader(FolderStorage(folder, label, card))
+        reader = ShardReader(FolderStorage(folder, label, manifest))
         state_dict_loader.load(tensors, storage_reader=reader, planner=DefaultLoadPlanner(**FLAT), no_dist=True)
     except DamagedError:
         raise

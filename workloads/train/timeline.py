@@ -107,15 +107,15 @@ def _of_cluster(objects: Sequence[Mapping[str, Any]]) -> Ends:
     }
     # A phase needs the ends of all nodes or pods: the slowest may be missing.
     return {
-        name: max((seconds(at), source) for at, source in found if at)
-        for name, found in recorded.items()
-        if found and all(at for at, _ in found)
+        name: max((seconds(at), source) for at, source in recorded_time if at)
+        for name, recorded_time in recorded.items()
+        if recorded_time and all(at for at, _ in recorded_time)
     }
 
 
 def _pulled(objects: Iterable[Mapping[str, Any]], ready: Mapping[str, str | None]) -> dict[str, str]:
     """Return the last Pulled event of each pod, without those of containers that restarted after it was ready."""
-    found: dict[str, str] = {}
+    images: dict[str, str] = {}
     for event in objects:
         about = event.get("involvedObject") or event.get("regarding") or {}
         name, when = about.get("name", ""), _when(event)
@@ -123,23 +123,23 @@ def _pulled(objects: Iterable[Mapping[str, Any]], ready: Mapping[str, str | None
             continue
         # Conditions have whole seconds, events microseconds.
         if name in ready and (not (limit := ready[name]) or seconds(when) < seconds(limit) + 1):
-            found[name] = max(found.get(name, when), when, key=seconds)
-    return found
+            images[name] = max(images.get(name, when), when, key=seconds)
+    return images
 
 
 def _condition(item: Mapping[str, Any], kind: str) -> str | None:
     """Return when a condition of an object became true, or None if it is not."""
     for condition in item.get("status", {}).get("conditions") or []:
         if condition.get("type") == kind and condition.get("status") == "True":
-            found: str | None = condition.get("lastTransitionTime")
-            return found
+            moment: str | None = condition.get("lastTransitionTime")
+            return moment
     return None
 
 
 def _when(event: Mapping[str, Any]) -> str | None:
     """Return an event's first time: `eventTime` in the newer API (microseconds), `firstTimestamp` in the older one."""
-    found: str | None = event.get("eventTime") or event.get("firstTimestamp") or event.get("lastTimestamp")
-    return found or event.get("metadata", {}).get("creationTimestamp")
+    moment: str | None = event.get("eventTime") or event.get("firstTimestamp") or event.get("lastTimestamp")
+    return moment or event.get("metadata", {}).get("creationTimestamp")
 
 
 def seconds(timestamp: str) -> float:

@@ -46,10 +46,10 @@ def tagged(type_: str, inputs: Json, config: Mapping[str, Any]) -> Json:
     So a change of the defaults is an update of every resource with tags (pulumi-aws: provider/tags.go, applyTags,
     mergeTags, read 2026-11-26).
     """
-    default, own = default_tags(config), inputs.get("tags") or {}
-    if "tags" not in _SHAPES[type_].facts or not (default or own):
+    default, explicit = default_tags(config), inputs.get("tags") or {}
+    if "tags" not in _SHAPES[type_].facts or not (default or explicit):
         return inputs
-    return {**inputs, "tags": UNKNOWN if unknown(own) else {**default, **own}}
+    return {**inputs, "tags": UNKNOWN if unknown(explicit) else {**default, **explicit}}
 
 
 CLOUD = Cloud(

@@ -31,8 +31,8 @@ def cluster_group(name: str) -> str:
 
 def minor(version: object) -> int:
     """Return the minor version of Kubernetes, 34 of "1.34"; 0 of other texts."""
-    found = re.fullmatch(r"1\.(\d+)", str(version))
-    return int(found[1]) if found else 0
+    match = re.fullmatch(r"1\.(\d+)", str(version))
+    return int(match[1]) if match else 0
 
 
 def compute_cluster(call: Call) -> Json:

@@ -111,8 +111,8 @@ def default_tags(config: Mapping[str, Any]) -> Json:
     if isinstance(default, str):
         # Nested configuration of a provider is sent as JSON in a string.
         default = json.loads(default)
-    found: Json = default.get("tags") or {}
-    return found
+    tags: Json = default.get("tags") or {}
+    return tags
 
 
 def regional(call: Call) -> Json:

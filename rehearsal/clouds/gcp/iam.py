@@ -53,14 +53,14 @@ def compute_member(call: Call) -> Json:
 )
 def identity_pool_exists(call: Call) -> str | None:
     """A project's workload identity pool exists after its first cluster with it."""
-    found = _POOL.search(str(call.inputs.get("member", "")))
+    match = _POOL.search(str(call.inputs.get("member", "")))
     clusters = [live for _, _, live in call.state.all(gcp.CLUSTER)]
-    if found is None or any(
-        value_at(live, "workloadIdentityConfig.workloadPool") == found["pool"] for live in clusters
+    if match is None or any(
+        value_at(live, "workloadIdentityConfig.workloadPool") == match["pool"] for live in clusters
     ):
         return None
     return (
-        f"Identity Pool does not exist ({found['pool']}). Please check that you specified a valid resource name as "
+        f"Identity Pool does not exist ({match['pool']}). Please check that you specified a valid resource name as "
         "returned in the `name` attribute in the configuration API."
     )
 

@@ -110,9 +110,9 @@ def account_id(value: object, inputs: Mapping[str, Any], config: Mapping[str, An
     Other projects' accounts, Google's agents among them, are not simulated.
     """
     email = str(value).removeprefix("serviceAccount:")
-    found = _ACCOUNT.fullmatch(email)
+    match = _ACCOUNT.fullmatch(email)
     project = project_of(inputs, config)
-    return f"projects/{project}/serviceAccounts/{email}" if found and found["project"] == project else None
+    return f"projects/{project}/serviceAccounts/{email}" if match and match["project"] == project else None
 
 
 def reference(
@@ -140,8 +140,8 @@ def network_of(call: Call) -> Json:
 
 def roce_zone(network: Mapping[str, Any]) -> str | None:
     """Return the zone of an RDMA network's profile; None for other networks."""
-    found = _ROCE.search(str(network.get("networkProfile") or ""))
-    return found["zone"] if found else None
+    match = _ROCE.search(str(network.get("networkProfile") or ""))
+    return match["zone"] if match else None
 
 
 def subnetworks_of(state: View, network: str) -> Iterator[tuple[str, Json]]:

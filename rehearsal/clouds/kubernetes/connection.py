@@ -104,26 +104,28 @@ def here(call: Call) -> tuple[str, Json]:
 def version(live: Json) -> tuple[int, int] | None:
     """Return the cluster's Kubernetes version as (major, minor), or None."""
     text = str(live.get("masterVersion") or live.get("minMasterVersion") or live.get("version"))
-    found = re.match(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else None
+    parsed = re.match(r"(\d+)\.(\d+)", text)
+    return (int(parsed[1]), int(parsed[2])) if parsed else None
 
 
 def open_pools(call: Call) -> Iterator[str]:
     """Yield the node pools (GKE) or node groups (EKS) of the call's cluster that take pods without tolerations."""
     id_, live = here(call)
-    own = str(live.get("name") or id_.rpartition("/")[2])
+    cluster_name = str(live.get("name") or id_.rpartition("/")[2])
     if call.state.get(EKS_CLUSTER, id_) is not None:
         for _, _, group in call.state.all(NODE_GROUP):
             repels = any(taint.get("effect") != "PREFER_NO_SCHEDULE" for taint in group.get("taints") or ())
             there = int(value_at(group, "scalingConfig.desiredSize") or 0) > 0
-            if group.get("clusterName") == own and there and not repels:
+            if group.get("clusterName") == cluster_name and there and not repels:
                 yield str(group.get("nodeGroupName"))
         return
-    found = [pool for _, _, pool in call.state.all(NODE_POOL) if str(pool.get("cluster")).rpartition("/")[2] == own]
-    found += live.get("nodePools") or ()
+    pools = [
+        pool for _, _, pool in call.state.all(NODE_POOL) if str(pool.get("cluster")).rpartition("/")[2] == cluster_name
+    ]
+    pools += live.get("nodePools") or ()
     if not live.get("removeDefaultNodePool") and not live.get("nodePools"):
-        found.append({"name": "default-pool", "nodeConfig": live.get("nodeConfig")})
-    for pool in found:
+        pools.append({"name": "default-pool", "nodeConfig": live.get("nodeConfig")})
+    for pool in pools:
         config = pool.get("nodeConfig") or {}
         # GKE taints nodes with GPUs itself.
         gpus = config.get("guestAccelerators") or str(config.get("machineType", "")).startswith(("a2-", "a3-", "a4"))

@@ -30,12 +30,12 @@ def amount(quantity: Any) -> Decimal:
 
 def canonical(quantity: Any) -> Any:
     """Return one amount in canonical form. Other values stay unchanged."""
-    found = None if quantity == UNKNOWN else _WRITTEN.fullmatch(str(quantity))
-    if found is None or (found[2] not in _BINARY and found[2] not in _DECIMAL):
+    match = None if quantity == UNKNOWN else _WRITTEN.fullmatch(str(quantity))
+    if match is None or (match[2] not in _BINARY and match[2] not in _DECIMAL):
         return quantity
     whole = amount(quantity)
     # Below 1024, binary suffixes do not apply; such amounts have decimal ones.
-    binary = found[2] in _BINARY[1:] and abs(whole) >= 1024
+    binary = match[2] in _BINARY[1:] and abs(whole) >= 1024
     units, step, number = (_BINARY, 1024, whole) if binary else (_DECIMAL, 1000, whole.scaleb(9))
     number, power = -(-number // 1), 0
     while number and number % step == 0 and power + 1 < len(units):

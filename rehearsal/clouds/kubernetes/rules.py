@@ -179,8 +179,10 @@ def ray_name_fits(call: Call) -> str | None:
 def token_needs_ray_version(call: Call) -> str | None:
     """Token authentication needs Ray 2.52, as set in `rayVersion`."""
     for spec in _ray_clusters(call):
-        found = re.match(r"v?(\d+)\.(\d+)", str(spec.get("rayVersion")))
-        if value_at(spec, "authOptions.mode") == "token" and not (found and (int(found[1]), int(found[2])) >= (2, 52)):
+        parsed = re.match(r"v?(\d+)\.(\d+)", str(spec.get("rayVersion")))
+        if value_at(spec, "authOptions.mode") == "token" and not (
+            parsed and (int(parsed[1]), int(parsed[2])) >= (2, 52)
+        ):
             return f"authOptions.mode is 'token' but minimum Ray version is 2.52.0, got {spec.get('rayVersion')}"
     return None
 

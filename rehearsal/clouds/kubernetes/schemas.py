@@ -65,12 +65,12 @@ def failures(type_: str, inputs: Json) -> Iterator[Failure]:
     validator = _validator(kind)
     if validator is None:
         return
-    found: dict[str, Failure] = {}
+    failures_by_path: dict[str, Failure] = {}
     # Of built-in kinds, null is the same as nothing; of custom ones, it has the wrong type.
     for error in validator.iter_errors(inputs if kind.custom else _without_null(inputs)):
         if error.instance != UNKNOWN:
-            found |= {failure.path: failure for failure in _worded(error)}
-    yield from found.values()
+            failures_by_path |= {failure.path: failure for failure in _worded(error)}
+    yield from failures_by_path.values()
 
 
 def defaulted(type_: str, value: Json) -> Json:

@@ -25,15 +25,15 @@ _GIVEN = (("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"))
 
 def present(api: Api, kinds: Iterable[ObjectKind] | None = None) -> dict[Name, tuple[ObjectKind, Json]]:
     """Return every object of an API server, or those of some kinds."""
-    found: dict[Name, tuple[ObjectKind, Json]] = {}
+    objects: dict[Name, tuple[ObjectKind, Json]] = {}
     for kind in _preferred(api.kinds()) if kinds is None else kinds:
         for body in _listed(api, kind):
             metadata = body["metadata"]
             # The server removes a CRD without objects only after a while; no object can be created in the meantime.
             ending = kind.kind == _DEFINITION and metadata.get("deletionTimestamp")
             if (kind.kind, metadata["name"]) not in _GIVEN and not ending:
-                found[kind.kind, metadata.get("namespace") or "", metadata["name"]] = kind, body
-    return found
+                objects[kind.kind, metadata.get("namespace") or "", metadata["name"]] = kind, body
+    return objects
 
 
 class Cleanup:

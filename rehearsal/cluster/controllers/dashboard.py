@@ -170,8 +170,8 @@ class Dashboard:
     def _cluster(self, host: str) -> tuple[Json, str] | None:
         """Return the RayCluster whose head service has this name, and the identity of its head, if that is ready."""
         service, namespace, *_ = [*host.split("."), "", ""]
-        found = self._api.get("v1", "Service", service, namespace)
-        selector = value_at(found, "spec.selector") or {}
+        service_object = self._api.get("v1", "Service", service, namespace)
+        selector = value_at(service_object, "spec.selector") or {}
         name = selector.get("ray.io/cluster")
         if not name:
             return None

@@ -70,12 +70,12 @@ def offered(pool: Pool, networks: Networks, charts: Charts) -> dict[str, int]:
         names = [networks[pair] for pair in pool.networks if pair in networks]
         nics = {f"{NETWORK_PREFIX}{name}{suffix}": 1 for name in names for suffix in ("", ".IP")}
         return nics | ({GPU: pool.gpus} if pool.gpus else {})
-    found = {}
+    devices = {}
     if "nvidia-device-plugin" in charts and pool.labels.get("nvidia.com/gpu.present") == "true" and pool.gpus:
-        found[GPU] = pool.gpus
+        devices[GPU] = pool.gpus
     if _comes_to(pool, charts.get("aws-efa-k8s-device-plugin")):
-        found[EFA] = pool.nics
-    return found
+        devices[EFA] = pool.nics
+    return devices
 
 
 def expected(pool: Pool, networks: Networks) -> dict[str, int]:

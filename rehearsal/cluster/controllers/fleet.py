@@ -132,10 +132,10 @@ def busy(pod: Json) -> bool:
 def pods_on(snapshot: Snapshot, name: str) -> Iterable[Json]:
     """Read the pods of a node from the API server."""
     api = snapshot.api
-    found: list[Json] = (
+    pods: list[Json] = (
         api.request("GET", api.path("v1", "Pod"), query={"fieldSelector": f"spec.nodeName={name}"}).get("items") or []
     )
-    return found
+    return pods
 
 
 def _names(snapshot: Snapshot, pool: Pool) -> set[str]:

@@ -89,8 +89,8 @@ class UnknownMachineError(ValueError):
 def pools(state: View, cluster: tuple[str, str]) -> list[Pool]:
     """Return the pools of a live cluster, given by type and id, sorted by name."""
     type_, id_ = cluster
-    found = _gke(state, id_) if type_ == gcp.CLUSTER else _eks(state, id_)
-    return sorted(found, key=lambda pool: pool.name)
+    pools_of_cluster = _gke(state, id_) if type_ == gcp.CLUSTER else _eks(state, id_)
+    return sorted(pools_of_cluster, key=lambda pool: pool.name)
 
 
 def _gke(state: View, cluster: str) -> Iterator[Pool]:
@@ -234,8 +234,8 @@ def _size(type_: str, row: Machine | None) -> tuple[int, int]:
     family, _, number = type_.rpartition("-")
     if family in _PER_CPU_GIB:
         return int(number), int(number) * _PER_CPU_GIB[family] * GIB
-    if (found := _EC2.fullmatch(type_)) is not None:
+    if (match := _EC2.fullmatch(type_)) is not None:
         # "large" has two CPUs, "xlarge" four. General-purpose types have 4 GiB per CPU, compute-optimized ones 2.
-        cpus = 2 if found[1] is None else 4 * int(found[1] or 1)
+        cpus = 2 if match[1] is None else 4 * int(match[1] or 1)
         return cpus, cpus * {"c": 2, "r": 8}.get(type_[0], 4) * GIB
     raise UnknownMachineError(f"machine type {type_}: its CPUs and memory are unknown")

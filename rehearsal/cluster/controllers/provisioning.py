@@ -86,23 +86,23 @@ class Provisioning:
         pools = [pool for pool in snapshot.pools if pool.queued]
         room = {pool.name: pool.most - max(pool.wanted, self._taken(snapshot, pool)) for pool in pools}
         devices = {pool.name: expected(pool, snapshot.networks) for pool in pools}
-        found = choose(its["template"], int(pod_set["count"]), pools, room, devices)
-        if isinstance(found, tuple):
-            reason, words = found
+        choice = choose(its["template"], int(pod_set["count"]), pools, room, devices)
+        if isinstance(choice, tuple):
+            reason, words = choice
             self._write(body, [new_condition("Failed", "True", reason, words)])
             self._report(body, "Failed", None, words)
             return
         details = {
-            "NodePoolName": found.pool.name,
+            "NodePoolName": choice.pool.name,
             "ResizeRequestName": f"gke-{body['metadata']['name'][:40]}-{digest(body['metadata']['uid'], 6)}",
         }
         words = "Provisioning Request was successfully queued."
         accepted = new_condition("Accepted", "True", "SuccessfullyQueued", words)
         waits = new_condition("Provisioned", "False", "ResourcePoolExhausted", WAITS)
         self._write(body, [accepted, waits], details)
-        self._report(body, "Accepted", found, words)
+        self._report(body, "Accepted", choice, words)
         # The wait starts when the acceptance is written, which on a busy machine is long after the round's start.
-        self._turns[body["metadata"]["uid"]] = Turn(found.pool, found.nodes, self._context.now())
+        self._turns[body["metadata"]["uid"]] = Turn(choice.pool, choice.nodes, self._context.now())
 
     def _queued(self, snapshot: Snapshot, body: Json) -> None:
         turn = self._turns.get(body["metadata"]["uid"])

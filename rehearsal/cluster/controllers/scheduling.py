@@ -57,8 +57,8 @@ class CandidateNode:
         def matches(term: Json) -> bool:
             on_labels = [(self.labels, each) for each in term.get("matchExpressions") or []]
             on_name = [({"metadata.name": self.name}, each) for each in term.get("matchFields") or []]
-            found = [meets(values, each) for values, each in (*on_labels, *on_name)]
-            return bool(found) and all(found)
+            results = [meets(values, each) for values, each in (*on_labels, *on_name)]
+            return bool(results) and all(results)
 
         return any(map(matches, terms))
 

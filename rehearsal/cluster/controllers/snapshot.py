@@ -103,12 +103,12 @@ class Snapshot:
     def networks(self) -> dict[tuple[str, str], str]:
         """The ready Network objects of GKE by the VPC and subnet of their interface."""
         parameters = {each["metadata"]["name"]: each for each in self.custom("GKENetworkParamSet")}
-        found = {}
+        by_name = {}
         for network in self.custom("Network"):
             its = parameters.get(((network.get("spec") or {}).get("parametersRef") or {}).get("name"))
             if its is not None and condition(network, "Ready") == "True":
-                found[its["spec"].get("vpc"), its["spec"].get("vpcSubnet")] = network["metadata"]["name"]
-        return found
+                by_name[its["spec"].get("vpc"), its["spec"].get("vpcSubnet")] = network["metadata"]["name"]
+        return by_name
 
     @property
     def charts(self) -> dict[str, Mapping[str, Any]]:
@@ -165,8 +165,8 @@ def new_condition(type_: str, status: str, reason: str, message: str) -> Json:
 
 def condition(body: Json, type_: str) -> str | None:
     """Return the status of a condition, or None."""
-    found = ((body.get("status") or {}).get("conditions")) or ()
-    return next((str(each["status"]) for each in found if each["type"] == type_), None)
+    conditions = ((body.get("status") or {}).get("conditions")) or ()
+    return next((str(each["status"]) for each in conditions if each["type"] == type_), None)
 
 
 def _releases(view: View) -> Iterable[Release]:

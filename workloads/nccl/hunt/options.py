@@ -61,16 +61,16 @@ class HuntOptions(GangOptions):
         placed = self.placed(outputs)
         update = {name: getattr(self, name) or pair[placed.use_gpu] for name, pair in DEFAULTS.items()}
         facts = {"target": outputs.target, "nics": outputs.fabric.nics, "network": Network.of(outputs.fabric.row)}
-        found = placed.model_copy(update={**update, **facts})
-        if found.units < 2:
+        resolved = placed.model_copy(update={**update, **facts})
+        if resolved.units < 2:
             raise WorkloadError(
                 f"one {self.unit} has nothing to be compared with: use more --nodes, or --unit rank for the GPUs of one"
             )
         try:
-            parse_size(found.size or "")
+            parse_size(resolved.size or "")
         except ValueError as error:
             raise WorkloadError(f"--size: {error}") from error
-        return found
+        return resolved
 
     @property
     def rails(self) -> int:

@@ -148,10 +148,10 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> None:
             "fleet", units, "no pair passes: the cause is the whole fleet, or something that all pairs share", failed
         )
         return
-    found = [Suspects([unit], fleet.failures(unit)[0]) for unit in sorted(suspects)]
+    sets = [Suspects([unit], fleet.failures(unit)[0]) for unit in sorted(suspects)]
     # A slow pair whose units are both fast with others.
-    found += [Suspects(test.units, test) for test in failed if suspects.isdisjoint(test.units)]
-    _settle(fleet, found, 2)
+    sets += [Suspects(test.units, test) for test in failed if suspects.isdisjoint(test.units)]
+    _settle(fleet, sets, 2)
 
 
 def _groups(fleet: Fleet, units: Sequence[int]) -> None:

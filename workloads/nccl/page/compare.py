@@ -89,8 +89,8 @@ def compare(a: BenchResult, b: BenchResult, threshold: float = 5.0, *, anyway: b
 
 def show(compared: Compared, console: Console) -> None:
     """Print the rows that changed, the worst first, or the slowest rows if none did."""
-    by_change = sorted(compared.rows, key=lambda one: one.percent)
-    moved = [one for one in by_change if one.moved != "no"]
+    by_change = sorted(compared.rows, key=lambda row: row.percent)
+    moved = [row for row in by_change if row.moved != "no"]
     if rows := moved or by_change[:CLOSEST]:
         table = table_of(
             ("row", "size", "A", "B", "", "change", "other", "cv"),
@@ -102,11 +102,11 @@ def show(compared: Compared, console: Console) -> None:
             ),
         )
         table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
-        for one in rows:
-            unit, other = ("GB/s", one.percent_by_median) if one.figure == "busbw" else ("µs", one.percent_by_mean)
-            cells = _without_size(one), format_size(one.size), figure(one.before), figure(one.after), unit
-            changes = f"{one.percent:+.1f} %", f"{other:+.1f} %", f"{one.cv * 100:.1f} %"
-            table.add_row(*cells, *changes, style={"slower": "red", "faster": "green", "no": ""}[one.moved])
+        for row in rows:
+            unit, other = ("GB/s", row.percent_by_median) if row.figure == "busbw" else ("µs", row.percent_by_mean)
+            cells = _without_size(row), format_size(row.size), figure(row.before), figure(row.after), unit
+            changes = f"{row.percent:+.1f} %", f"{other:+.1f} %", f"{row.cv * 100:.1f} %"
+            table.add_row(*cells, *changes, style={"slower": "red", "faster": "green", "no": ""}[row.moved])
         console.print(table)
     for key in compared.missing:
         say(console, f"missing in B: {_name(key)}", "red")

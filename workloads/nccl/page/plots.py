@@ -182,19 +182,19 @@ def bars(result: BenchResult) -> dict[str, list[tuple[str, float, float | None, 
 
     Both single directions of a pattern are together, so that a slow direction stands out.
     """
-    found: dict[str, list[tuple[str, float, float | None, Row, Pair]]] = {}
+    values: dict[str, list[tuple[str, float, float | None, Row, Pair]]] = {}
     for row in sorted(largest(result.rows), key=lambda row: variant_of(row).rail is not None):
         pairs, variant = row.pairs or [], variant_of(row)
         if pairs and variant.rail is not None:
             bar = f"rail {variant.rail}", _rate(row), row.limit, row, min(pairs, key=lambda pair: pair.bandwidth)
-            found.setdefault(f"rails {variant.direction}: GB/s of each alone", []).append(bar)
+            values.setdefault(f"rails {variant.direction}: GB/s of each alone", []).append(bar)
             continue
         ways = {"": "", "duplex": ", both ways"}.get(variant.direction, ", one way")
         for pair in pairs:
             limit = row.limit and row.limit / len(pairs)
             bar = f"{pair.sender} → {pair.receiver}", pair.bandwidth, limit, row, pair
-            found.setdefault(f"{_name(row)}{ways}: GB/s of each pair", []).append(bar)
-    return found
+            values.setdefault(f"{_name(row)}{ways}: GB/s of each pair", []).append(bar)
+    return values
 
 
 def _name(row: Row) -> str:

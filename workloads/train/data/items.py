@@ -66,17 +66,17 @@ def image_folder(path: str, side: int, classes: int, training: bool) -> Drawn:
     if not Path(path).is_dir():
         raise WorkloadError(f"--data-path {path}: no such folder on node {socket.gethostname()}; every node needs it")
     try:
-        found = torchvision().datasets.ImageFolder(path, transform=transform(side, training), loader=decoded)
+        dataset = torchvision().datasets.ImageFolder(path, transform=transform(side, training), loader=decoded)
     except FileNotFoundError as error:
         raise WorkloadError(
             f"--data-path {path}: {error} Create one folder of images per class, and remove those without images"
         ) from error
-    if (number := len(found.classes)) != classes:
+    if (number := len(dataset.classes)) != classes:
         raise WorkloadError(
             f"--data-path {path}: {number} class folders, but the model has {classes} classes; choose the folder of all"
             f" classes, or use --set classes={number}"
         )
-    return Drawn(found)
+    return Drawn(dataset)
 
 
 class ParquetImages:
@@ -99,15 +99,15 @@ class ParquetImages:
         self.ends: list[int] = []
         total = 0
         for file in files:
-            found = parquet.ParquetFile(file)
-            if missing := {"image", "label"} - set(found.schema_arrow.names):
+            parquet_file = parquet.ParquetFile(file)
+            if missing := {"image", "label"} - set(parquet_file.schema_arrow.names):
                 raise WorkloadError(
-                    f"{file}: no column {', '.join(sorted(missing))}; it has {found.schema_arrow.names}"
+                    f"{file}: no column {', '.join(sorted(missing))}; it has {parquet_file.schema_arrow.names}"
                 )
-            if not types.is_nested(found.schema_arrow.field("image").type):
+            if not types.is_nested(parquet_file.schema_arrow.field("image").type):
                 self.transform = self.transform or transform(side, training)
-            for group in range(found.metadata.num_row_groups):
-                total += found.metadata.row_group(group).num_rows
+            for group in range(parquet_file.metadata.num_row_groups):
+                total += parquet_file.metadata.row_group(group).num_rows
                 self.groups.append((file, group))
                 self.ends.append(total)
 

@@ -47,14 +47,14 @@ class Loaded:
         """Images of the folder `val`, of which the middle is evaluated; None without one."""
         if self.options.data in ("synthetic", "fakedata") or (folder := self._folders[1]) is None:
             return None
-        found = self._stored(folder, training=False)
-        if (there := getattr(found, "names", None)) != (here := getattr(self.items, "names", None)):
-            one = min({*(there or [])} ^ {*(here or [])}, default="all")
+        stored = self._stored(folder, training=False)
+        if (there := getattr(stored, "names", None)) != (here := getattr(self.items, "names", None)):
+            first = min({*(there or [])} ^ {*(here or [])}, default="all")
             raise WorkloadError(
-                f"--data-path {self.options.data_path}: train and val have different classes ({one}), so that labels"
+                f"--data-path {self.options.data_path}: train and val have different classes ({first}), so that labels"
                 " would differ: use the same folders in both"
             )
-        return found
+        return stored
 
     def order(self, batch: int, seed: int) -> Order:
         return Order(len(self.items), batch, seed, shuffle=self.options.data != "fakedata")

@@ -84,9 +84,9 @@ class Sequences:
         count = (len(self.held_out) - 1) // self.context
         used = np.linspace(0, count - 1, min(count, EVALUATED)).astype(np.int64)
         for first in range(0, len(used), batch * world):
-            own = used[first + rank * batch :][:batch]
-            yield self._windows(self.held_out, np.resize(own if len(own) else used, batch)), len(own)
+            rows = used[first + rank * batch :][:batch]
+            yield self._windows(self.held_out, np.resize(rows if len(rows) else used, batch)), len(rows)
 
     def _windows(self, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> Batch:
-        found = data[rows[:, None] * self.context + np.arange(self.context + 1)].astype(np.int64)
-        return torch.from_numpy(found[:, :-1]), torch.from_numpy(found[:, 1:])
+        windows = data[rows[:, None] * self.context + np.arange(self.context + 1)].astype(np.int64)
+        return torch.from_numpy(windows[:, :-1]), torch.from_numpy(windows[:, 1:])

@@ -29,10 +29,10 @@ class Block(nn.Module):
     def forward(self, stream: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
         # Inside of the block, so that FSDP gathers its parameters once for the repeated pass and the gradients.
         if self.checkpointed and torch.is_grad_enabled():
-            found: torch.Tensor = checkpoint(
+            output: torch.Tensor = checkpoint(
                 self._compute, stream, rotation, use_reentrant=False, preserve_rng_state=False
             )
-            return found
+            return output
         return self._compute(stream, rotation)
 
     def _compute(self, stream: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
