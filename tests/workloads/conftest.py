@@ -119,7 +119,7 @@ def write_outputs(outputs: Outputs, file: Path) -> Path:
     return file
 
 
-def wait_until_free(cluster: Cluster, class_name: str = "Rank") -> None:
+def wait_until_free(cluster: Cluster, class_name: str = "RankActor") -> None:
     """Wait until no actor of this class is alive and its CPUs are free."""
     api = JobsApi(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
     deadline = time.monotonic() + 150

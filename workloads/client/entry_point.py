@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from workloads.client.api import Job
-from workloads.gang.masked import JOB_CONFIG
+from workloads.gang.masked import JOB_CONFIG, child
 
 
 def has_working_dir() -> bool:
@@ -55,26 +55,24 @@ def run_driver(
         environment: See `driver_environment`, as for `working_dir`.
         private: Variables of the driver alone, such as secrets.
     """
-    process = subprocess.Popen(
+    with child(
         [sys.executable, "-m", module, request],
+        (signal.SIGTERM, signal.SIGINT),
+        lambda process, _: process.terminate(),
         env=driver_environment(environment, working_dir) | dict(private or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,  # as in the log of a submitted job
         text=True,
         errors="replace",
-    )
-    assert process.stdout is not None
-    stop = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: process.terminate()) for number in stop]
-    try:
-        for line in process.stdout:
-            on_line(line.removesuffix("\n"))
-        code = process.wait()
-    finally:
-        process.terminate()
-        process.wait()
-        for number, handler in zip(stop, before, strict=True):
-            signal.signal(number, handler)
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                on_line(line.removesuffix("\n"))
+            code = process.wait()
+        finally:
+            process.terminate()
+            process.wait()
     status, message = ("SUCCEEDED", "") if code == 0 else ("FAILED", f"the driver exited with {code}")
     return Job(id=job_id, status=status, message=message, started=None, ended=None, exit_code=code, metadata={})

@@ -19,10 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, cast
-
-import ray
-from ray.exceptions import RayError
+from typing import TextIO, cast
 
 from workloads import temporary
 from workloads.evidence import raw_log
@@ -46,7 +43,6 @@ BATCH = 2**20  # characters whose secrets are removed at once
 PIECE = 2**16  # characters of a line, however long it is
 FOLDER = "rdma-ray-nccl-"
 IMAGE = "RDMA_RAY_IMAGE"  # variable that a pod's manifest sets to the name of the image
-ANSWER_S = 60  # a log of 256 MiB takes 20 s to read; everything else takes less than a second
 CHANNELS = 2**14  # connections kept in a result, over all ranks: 2 MB of JSON
 FEWEST_CHANNELS = 32  # connections kept per rank, at least
 WARNINGS = 20  # warnings kept per rank
@@ -261,26 +257,11 @@ def _lines(file: TextIO, known: Masker) -> Iterator[str]:
         yield from iter(partial(io.StringIO(known.text(text)).readline, PIECE), "")
 
 
-def gather(references: Sequence[Any], emit: Callable[..., None] | None = None) -> Evidence:
-    """Collect the evidence of all ranks, at least one; emit the logs that they sent.
-
-    `references` are those of the ranks' answers (`Collected`). Never raises: an error here would hide the measurement
-    or its failure.
-    """
-    try:
-        answered, _ = ray.wait(list(references), num_returns=len(references), timeout=ANSWER_S)
-    except RayError as error:
-        return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {last_line(error)}"])
-    collected: dict[int, Collected] = {}
-    failed: dict[int, str] = {}
-    for rank, reference in enumerate(references):
-        try:
-            if reference in answered:
-                collected[rank] = ray.get(reference)
-            else:
-                failed[rank] = f"all of it: no answer within {ANSWER_S} s"
-        except RayError as error:
-            failed[rank] = f"all of it: {last_line(error)}"
+def combined(answers: Sequence[Collected | Exception], emit: Callable[..., None] | None = None) -> Evidence:
+    """Return the evidence of all ranks, of which there is one at least; emit the logs that they sent."""
+    collected = {rank: answer for rank, answer in enumerate(answers) if isinstance(answer, Collected)}
+    errors = {rank: answer for rank, answer in enumerate(answers) if isinstance(answer, Exception)}
+    failed = {rank: f"all of it: {last_line(error)}" for rank, error in errors.items()}
     if emit is not None:
         failed |= send_logs(collected, emit)
     return assemble(collected, failed)

@@ -1,4 +1,4 @@
-"""Agent of a run on one node: a Ray actor with all GPUs of the run there, which relays between driver and guard."""
+"""Agent of a run on one node, in an actor with all GPUs of the run there. It relays between driver and guard."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ class Agent:
             return b""
         return os.read(self.guard.stdout.fileno(), MOST) or None
 
-    @ray.method(concurrency_group="control")
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to the ranks, and SIGKILL after the grace."""
         if self.guard is not None and self.guard.stdin is not None:

@@ -1,4 +1,4 @@
-"""Run a command whose output may contain secrets, and remove them before the output reaches the job's log."""
+"""Run a child that gets the signals of this process, and a command whose output may contain secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from workloads.gang.guard import LONGEST, PIECE, die_with_parent
 from workloads.secrecy import Masker
@@ -16,6 +19,28 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Variable from which `ray.init` reads a submitted job's runtime environment (Ray 2.60: _private/worker.py)."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 END_POLL_S = 0.1
+
+
+Send = Callable[[subprocess.Popen[Any], int], None]
+
+
+@contextmanager
+def child(
+    command: Sequence[str], signals: Sequence[int], send: Send, **options: Any
+) -> Iterator[subprocess.Popen[Any]]:
+    """Start a child (`options` of Popen) that gets these signals of this process, the later ones by `send`."""
+    early: list[int] = []
+    handlers: list[Callable[[int], None]] = [early.append]
+    before = {number: signal.signal(number, lambda number, _: handlers[-1](number)) for number in signals}
+    try:
+        process = subprocess.Popen(command, **options)
+        handlers.append(partial(send, process))
+        for number in early:
+            process.send_signal(number)
+        yield process
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_masked(command: Sequence[str], environment: Mapping[str, str], masker: Masker) -> int:
@@ -27,21 +52,19 @@ def run_masked(command: Sequence[str], environment: Mapping[str, str], masker: M
     Raises OSError if it cannot run.
     """
     of_ray = JOB_CONFIG in os.environ
-    early: list[int] = []
-    for number in SIGNALS:
-        signal.signal(number, lambda number, _: early.append(number))
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
+
+    def send(process: subprocess.Popen[bytes], number: int) -> None:
+        if not of_ray:
+            os.killpg(process.pid, number)
+
+    with child(
+        command, SIGNALS, send, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
         start_new_session=not of_ray, preexec_fn=die_with_parent,
-    )  # fmt: skip
-    for number in SIGNALS:
-        signal.signal(number, lambda number, _: None if of_ray else os.killpg(process.pid, number))
-    for early_one in early:
-        os.kill(process.pid, early_one)
-    for lines in _lines(process):
-        sys.stdout.write(masker.text(lines))
-        sys.stdout.flush()
-    code = process.wait()
+    ) as process:  # fmt: skip
+        for lines in _lines(process):
+            sys.stdout.write(masker.text(lines))
+            sys.stdout.flush()
+        code = process.wait()
     return code if code >= 0 else 128 - code
 
 

@@ -161,9 +161,10 @@ class Reservation:
     `spots` are the nodes in the order of their ranks.
     """
 
-    def __init__(self, request: GangRequest, wait_s: float, elastic: bool) -> None:
-        """Reserve the nodes. See `wait_for_nodes` for errors."""
-        self.group = placement_group([{request.kind: request.amount}] * request.count, strategy="STRICT_SPREAD")
+    def __init__(self, nodes: int, amount: int, use_gpu: bool, wait_s: float, elastic: bool) -> None:
+        """Reserve this many GPUs, or CPUs, on each of the nodes. See `wait_for_nodes` for errors."""
+        self.request = request = GangRequest(nodes, "GPU" if use_gpu else "CPU", float(amount))
+        self.group = placement_group([{request.kind: request.amount}] * nodes, strategy="STRICT_SPREAD")
         try:
             wait_for_nodes(self.group, request, wait_s, elastic)
             self.spots = spots_of(placement_group_table(self.group)["bundles_to_node_id"], all_nodes())

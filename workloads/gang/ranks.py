@@ -6,20 +6,17 @@ import json
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
-from workloads.evidence.facts import Evidence
 from workloads.exits import Exit, blames_peer, last_line
-from workloads.gang.agent import Agent
+from workloads.gang.actors import Actors
 from workloads.gang.options import RunOptions
 from workloads.gang.placement import Reservation, all_nodes
 from workloads.gang.plan import NodeShare
-from workloads.loading import load
 from workloads.results.lines import TORCHRUN, RankLine
 from workloads.secrecy import Masker
 
@@ -67,22 +64,16 @@ class RankGang:
     stopped: bool = False  # by a signal to the driver
 
     def __post_init__(self) -> None:
-        actor_class: Callable[..., Callable[[type[Agent]], Any]] = ray.remote  # this form is untyped in Ray
-        remote = actor_class(concurrency_groups={"control": 1})(Agent)
-        slots = {"num_gpus": self.per_node, "num_cpus": 0} if self.options.use_gpu else {"num_cpus": self.per_node}
-        self.agents = [
-            remote.options(**slots, scheduling_strategy=self.reserved.on(spot.bundle)).remote()
-            for spot in self.reserved.spots
-        ]
+        self.agents = Actors("workloads.gang.agent:Agent").start(self.reserved)
         self.tails: defaultdict[tuple[int, int | None], deque[str]] = defaultdict(lambda: deque(maxlen=TAIL))
-        self.rests = [b"" for _ in self.agents]
+        self.rests = [b"" for _ in self.reserved.spots]
         self.masker = Masker(self.secrets.values())
         self.ending = False  # the agents have been asked to stop their ranks
 
     def start(self) -> None:
         """Start the ranks of all nodes, which meet on the first one."""
         spots = self.reserved.spots
-        port = ray.get(self.agents[0].hold_port.remote(spots[0].address))
+        port = ray.get(self.agents.call(0, "hold_port", spots[0].address))
         shares = [
             NodeShare(
                 mode=self.options.mode,
@@ -100,11 +91,11 @@ class RankGang:
             )
             for node, spot in enumerate(spots)
         ]
-        ray.get([agent.start.remote(share) for agent, share in zip(self.agents, shares, strict=True)])
+        ray.get([self.agents.call(share.node, "start", share) for share in shares])
 
     def relay(self) -> None:
         """Write the output of all ranks to the log until all have ended. The first failure ends the others."""
-        reads = {agent.read.remote(): node for node, agent in enumerate(self.agents)}
+        reads = {self.agents.call(node, "read"): node for node in range(len(self.agents))}
         deadline: float | None = None
         while reads:
             done, _ = ray.wait(list(reads), num_returns=1, timeout=POLL_S)
@@ -117,25 +108,16 @@ class RankGang:
                     continue
                 if data is not None:
                     self._take(node, data)
-                    reads[self.agents[node].read.remote()] = node
+                    reads[self.agents.call(node, "read")] = node
             if deadline is None and (self.stopped or self._settled()):
                 deadline = time.monotonic() + self.options.grace_s + MARGIN_S
                 self.ending = True
                 for node in reads.values():
-                    self.agents[node].stop.remote(self.options.grace_s)
+                    self.agents.control(node, "stop", self.options.grace_s)
             if deadline is not None and time.monotonic() > deadline:
                 for node in reads.values():
-                    ray.kill(self.agents[node])  # its guard then kills what it has started
+                    self.agents.kill(node)  # its guard then kills what it has started
                 deadline = time.monotonic() + MARGIN_S
-
-    def evidence(self) -> Evidence:
-        """Collect how the data of the ranks traveled, after their end."""
-        gather: Callable[..., Evidence] = load("workloads.evidence.collect:gather")
-        return gather([agent.evidence.remote(local) for agent in self.agents for local in range(self.per_node)])
-
-    def close(self) -> None:
-        for agent in self.agents:
-            ray.kill(agent)
 
     @property
     def failure(self) -> RankFailure | None:

@@ -44,13 +44,11 @@ class DeviceGang(BenchGang):
         self.no_nccl = self.call("no_nccl", self.devices, what="checking for NCCL")
         self.backend, self.notice = choose(self.backend, self.options.use_gpu, self.members, self.no_nccl)
         patience = self.options.timeout_s + EXTRA_PATIENCE_S
-        references = [
-            actor.call.remote(
-                "join_group", self.backend, RankPosition(member.rank, self.nodes, 1), self.name, member.ip, patience
-            )
-            for actor, member in zip(self.actors, self.members, strict=True)
-        ]
-        self._gather(references, "the rendezvous", self.options.timeout_s)
+        arguments = {
+            member.rank: (self.backend, RankPosition(member.rank, self.nodes, 1), self.name, member.ip, patience)
+            for member in self.members
+        }
+        self._ask("join_group", arguments, "the rendezvous", self.options.timeout_s)
 
 
 def start(device: int) -> float:

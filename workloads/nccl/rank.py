@@ -32,7 +32,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Rank:
-    """One rank, in its actor (`gang.RankActor`). `abort` and `evidence` are called while another call hangs."""
+    """One rank, in its actor (`gang.actors`). `abort` and `evidence` are called while another call hangs."""
 
     def __init__(self, use_gpu: bool) -> None:
         self.use_gpu = use_gpu

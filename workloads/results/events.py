@@ -42,6 +42,17 @@ def handled(handler: Callable[[Event], None]) -> Iterator[None]:
         _handlers.pop()
 
 
+@contextmanager
+def phase(name: str, seconds: dict[str, float]) -> Iterator[None]:
+    """Emit that a phase begins, and add its duration to `seconds` at its end."""
+    emit("phase", name=name)
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds[name] = round(seconds.get(name, 0.0) + time.monotonic() - began, 3)
+
+
 def parse(line: str) -> Event | None:
     """Return the event in a log line, or None if the line is ordinary text."""
     at = line.find(MARK)

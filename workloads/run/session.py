@@ -6,7 +6,6 @@ import logging
 import signal
 import time
 from collections.abc import Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +14,9 @@ from ray.exceptions import RayError
 
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.gang.options import RunOptions
-from workloads.gang.placement import GangRequest, Reservation
+from workloads.gang.placement import Reservation
 from workloads.gang.ranks import RankFailure, RankGang
-from workloads.results.events import emit
+from workloads.results.events import emit, phase
 from workloads.run.result import RunFailure, RunLayout, RunNode, RunResult
 
 PORT_TAKEN = ("EADDRINUSE", "Address already in use", "address already in use")
@@ -66,10 +65,8 @@ class Session:
         assert options.nodes is not None
         per_node = options.per_node or 1
         if self.reserved is None:
-            with self._phase("placement"):
-                kind = "GPU" if options.use_gpu else "CPU"
-                request = GangRequest(options.nodes, kind, float(per_node))
-                self.reserved = Reservation(request, options.wait_s, options.elastic)
+            with phase("placement", self.seconds):
+                self.reserved = Reservation(options.nodes, per_node, options.use_gpu, options.wait_s, options.elastic)
         self.nodes = [
             RunNode(
                 host=spot.host,
@@ -81,20 +78,20 @@ class Session:
         ]
         self.gang = gang = RankGang(options, self.reserved, self.secrets, per_node, self.restarts)
         try:
-            with self._phase("start"):
+            with phase("start", self.seconds):
                 gang.start()
-            with self._phase("run"):
+            with phase("run", self.seconds):
                 self.relaying = True
                 gang.relay()
             if options.use_gpu:
-                self.evidence = gang.evidence()
+                self.evidence = gang.agents.evidence(*range(per_node))
         except RayError as error:
             spots = ", ".join(map(str, self.reserved.spots))
             text = f"an agent did not start on one of {spots}: {last_line(error)}"
             gang.failures.append(RankFailure(None, spots, time.time(), Exit.ERROR, text, lost=True))
         finally:
             self.relaying = False
-            gang.close()
+            gang.agents.close()
         if gang.failure is not None and gang.failure.lost:
             self.close()
         return gang.failure
@@ -103,15 +100,6 @@ class Session:
         if self.reserved is not None:
             self.reserved.close()
             self.reserved = None
-
-    @contextmanager
-    def _phase(self, name: str) -> Any:
-        emit("phase", name=name)
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - began, 3)
 
     def interrupt(self, *_: object) -> None:
         """Handle SIGTERM and SIGINT: the ranks get their grace; before they run, the run ends at once."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from workloads.exits import WorkloadError
 from workloads.gang.guard import DEATH_SIGNAL, PRCTL
+from workloads.gang.masked import child
 from workloads.slurm import squeue
 from workloads.slurm.options import STEP, SlurmOptions
 
@@ -83,26 +84,10 @@ def run(text: str) -> int:
 
     It runs in a separate session, so it gets one signal of those from a terminal, this process, and its SIGKILL.
     """
-    process: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-
-    def forward(number: int, _frame: object) -> None:
-        if process is None:
-            early.append(number)
-        else:
-            process.send_signal(number)
-
-    before = {each: signal.signal(each, forward) for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN}
-    try:
-        process = subprocess.Popen(
-            ["bash", "-c", text], stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent
-        )
-        for number in early:
-            process.send_signal(number)
+    signals = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
+    own = {"stdin": subprocess.DEVNULL, "start_new_session": True, "preexec_fn": _end_with_parent}
+    with child(["bash", "-c", text], signals, subprocess.Popen.send_signal, **own) as process:
         code = process.wait()
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
     return code if code >= 0 else 128 - code
 
 

@@ -64,7 +64,7 @@ def start(cluster: Cluster, *arguments: str) -> Job:
 def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
     """No agent of a run holds the nodes of the next one."""
     yield
-    wait_until_free(cluster, "Agent")
+    wait_until_free(cluster)
 
 
 def survivors(word: str) -> list[psutil.Process]:

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroupGloo
 
-from workloads.evidence.collect import Collector, expanded, gather
+from workloads.evidence.collect import Collector, expanded
 from workloads.nccl import gang as gangs
 from workloads.nccl.device import Cpu
 from workloads.nccl.hunt.driver import HuntGang
@@ -203,7 +203,7 @@ def main() -> None:
                 gang._watch(range(4))
                 began = time.time()
                 verdict = hunt(options, gang.answer)
-                evidence = gather([actor.control.remote("evidence", False) for actor in gang.actors])
+                evidence = gang.actors.evidence(False)
                 verdict = judged(verdict, options, evidence)
                 code, reason = conclude(verdict, units)
                 found = fields_of(verdict, units) | {"evidence": evidence, "exit_code": int(code), "reason": reason}

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import ray
 import torch
 import torch.distributed as dist
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
-from workloads.nccl import gang as gangs
 from workloads.nccl import rank as ranks
 from workloads.nccl.gang import NO_ANSWER
 from workloads.nccl.hunt import driver
@@ -101,14 +101,13 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Answer, list[st
         ]
         fake = Ray(members)
         fake.dead = set(dead)
-        for module in (driver, gangs):
-            for name in ("wait", "get", "kill", "nodes"):
-                monkeypatch.setattr(module.ray, name, getattr(fake, name))
+        for name in ("wait", "get", "kill", "nodes"):
+            monkeypatch.setattr(ray, name, getattr(fake, name))
         monkeypatch.setattr(Actor, "answer", lambda self, name, answer=Actor.answer: Reference(answer(self, name)))
         gang = HuntGang(HuntOptions(nodes=len(reports), per_node=1, size="1K", timeout_s=1, wait_s=1))
-        gang.members, gang.bundles = members, list(range(len(reports)))
-        gang.actors = [Actor(fake, i, *pair) for i, pair in enumerate(zip(reports, stages, strict=True))]
-        monkeypatch.setattr(gang, "_spawn", lambda bundle: Actor(fake, bundle, SILENT, ""))
+        gang.members = members
+        gang.actors.handles = [Actor(fake, i, *pair) for i, pair in enumerate(zip(reports, stages, strict=True))]
+        gang.actors._remotes = [Method(lambda *_, i=i: Actor(fake, i, SILENT, "")) for i in range(len(reports))]
         monkeypatch.setattr(driver, "CHECK_S", 0)
         [answer] = gang.answer((GroupProbe("pair", tuple(range(len(reports))), "t"),))
         return answer, fake.did, gang

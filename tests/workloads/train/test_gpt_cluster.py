@@ -34,7 +34,7 @@ def test_ray_train_and_torchrun_have_the_same_losses_and_continue_each_other(clu
         rest = pool.submit(by_ray_train, more(storage, "run"), 3), pool.submit(by_torchrun, more(storage, "ray"), 1)
         for continued, world in zip(rest, (3, 1), strict=True):
             assert_reference(continued.result(), expected, world=world)
-    for name in ("RayTrainWorker", "Agent"):
+    for name in ("RayTrainWorker", "RankActor"):
         wait_until_free(cluster, name)
 
 

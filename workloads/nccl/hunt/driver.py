@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from workloads.exits import Exit, blames_peer, last_line
+from workloads.gang.actors import SilentError, settle
+from workloads.gang.placement import all_nodes
 from workloads.nccl.driver import describe, run
 from workloads.nccl.gang import EXTRA_PATIENCE_S, NO_ANSWER, BenchGang
 from workloads.nccl.hunt.options import HuntOptions
@@ -64,11 +66,9 @@ class HuntGang(BenchGang):
         self._watch(range(len(self.actors)))
 
     def _watch(self, ranks: Iterable[int]) -> None:
-        members = [self.members[rank] for rank in ranks]
         world = len(self.actors)
-        places = [(RankPosition(member.rank, world, self.per_node), member.ip) for member in members]
-        calls = [self.actors[place.rank].call.remote("watch", place, ip) for place, ip in places]
-        self._gather(calls, "starting the evidence", self.options.timeout_s)
+        places = {rank: (RankPosition(rank, world, self.per_node), self.members[rank].ip) for rank in ranks}
+        self._ask("watch", places, "starting the evidence", self.options.timeout_s)
 
     def units(self) -> list[Unit]:
         """Return the units, each named by its node's host and address, and by rank and GPU if units are ranks."""
@@ -115,16 +115,14 @@ class HuntGang(BenchGang):
         """
         homes = {rank: self.members[rank].node_id for rank in ranks}
         for rank in ranks:
-            ray.kill(self.actors[rank])
-            self.actors[rank] = self._spawn(self.bundles[rank])
+            self.actors.restart(rank)
         if not ranks:
             return
-        starting = {self.actors[rank].call.remote("describe"): rank for rank in ranks}
+        starting = {self.actors.call(rank, "describe"): rank for rank in ranks}
         deadline = time.monotonic() + self.options.wait_s
         while starting and time.monotonic() < deadline:
             done, _ = ray.wait(list(starting), num_returns=len(starting), timeout=CHECK_S)
-            nodes_of: Callable[[], list[dict[str, Any]]] = ray.nodes  # untyped in Ray
-            alive = {node["NodeID"] for node in nodes_of() if node["Alive"]}
+            alive = {node["NodeID"] for node in all_nodes() if node["Alive"]}
             for call, rank in list(starting.items()):
                 try:
                     # A spare node may take the place of a dead one: it is not the unit that was tested.
@@ -134,7 +132,7 @@ class HuntGang(BenchGang):
                     reason = f"it cannot be restarted: {last_line(error)}"
                 if reason is not None:
                     self.gone[rank] = reason
-                    ray.kill(self.actors[rank])
+                    self.actors.kill(rank)
                 if reason is not None or call in done:
                     del starting[call]
         self.gone |= dict.fromkeys(starting.values(), f"it did not restart within {self.options.wait_s:g} s")
@@ -158,26 +156,22 @@ class HuntGang(BenchGang):
         groups = [test for test in running if test.probe.kind != "burn"]
         firsts = [self.members[test.ranks[0]] for test in groups]
         patience = options.timeout_s + EXTRA_PATIENCE_S
-        serving = [self.actors[first.rank].call.remote("serve", first.ip, patience) for first in firsts]
-        if serving:
-            ray.wait(serving, num_returns=len(serving), timeout=options.timeout_s)
-        for test, first, reference in zip(groups, firsts, serving, strict=True):
-            try:
-                port = ray.get(reference, timeout=0)
-            except GetTimeoutError:
+        serving = [self.actors.call(first.rank, "serve", first.ip, patience) for first in firsts]
+        for test, first, port in zip(groups, firsts, settle(serving, options.timeout_s), strict=True):
+            if isinstance(port, SilentError):
                 test.awaited.add(first.rank)  # the others never started
                 continue
-            except RayError as error:
-                test.errors[first.rank] = error
+            if isinstance(port, RayError):
+                test.errors[first.rank] = port
                 continue
             probe = test.probe
             for index, rank in enumerate(test.ranks):
                 place = RankPosition(index, len(test.ranks), 1 if probe.kind == "rail" else options.rails)
-                call = self.actors[rank].call.remote("take_part", options, probe.count, place, first.ip, port)
+                call = self.actors.call(rank, "take_part", options, probe.count, place, first.ip, port)
                 calls[call] = test, rank
         for test in running:
             for rank in test.ranks if test.probe.kind == "burn" else ():
-                calls[self.actors[rank].call.remote("burn", test.probe.count)] = test, rank
+                calls[self.actors.call(rank, "burn", test.probe.count)] = test, rank
         for test, rank in calls.values():
             test.awaited.add(rank)
         return calls
