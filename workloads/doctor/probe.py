@@ -27,6 +27,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workloads.exits import last_line
+from workloads.gang.actors import answers
+from workloads.gang.placement import all_nodes
 from workloads.hardware import nic
 from workloads.hardware.gpu import GpuReading, GpuWatch
 from workloads.hardware.nic import Nic
@@ -203,23 +205,20 @@ def main() -> int:
     """Probe every live node, and emit an event for each: its Probe, or why there is none."""
     ray.init(log_to_driver=False)
     remote: Any = ray.remote(num_cpus=0, max_retries=0)(probe)
-    alive: list[dict[str, Any]] = [each for each in ray.nodes() if each["Alive"]]  # type: ignore[no-untyped-call]
-    waiting: dict[Any, tuple[dict[str, Any], float]] = {}
-    for each in alive:
-        here = NodeAffinitySchedulingStrategy(each["NodeID"], soft=False)
-        call = remote.options(scheduling_strategy=here).remote(each["NodeID"], each["NodeManagerAddress"], sys.argv[1:])
-        waiting[call] = each, time.time()
-    deadline = time.monotonic() + ANSWER_S
-    while waiting and (left := deadline - time.monotonic()) > 0:
-        done, _ = ray.wait(list(waiting), timeout=left)
-        for call in done:
-            each, sent = waiting.pop(call)
-            try:
-                emit(KIND, probe=ray.get(call) | {"sent": sent, "answered": time.time()})
-            except RayError as error:
-                emit(KIND, ip=each["NodeManagerAddress"], error=last_line(error))
-    for each, _ in waiting.values():
-        emit(KIND, ip=each["NodeManagerAddress"], error=f"no answer within {ANSWER_S} s")
+    alive = [each for each in all_nodes() if each["Alive"]]
+    calls: dict[Any, tuple[str, str, float]] = {}
+    for node_id, ip in ((each["NodeID"], each["NodeManagerAddress"]) for each in alive):
+        here = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        calls[remote.options(scheduling_strategy=here).remote(node_id, ip, sys.argv[1:])] = node_id, ip, time.time()
+    silent = {node_id: ip for node_id, ip, _ in calls.values()}
+    for (node_id, ip, sent), answer in answers(calls, ANSWER_S):
+        del silent[node_id]
+        if isinstance(answer, RayError):
+            emit(KIND, ip=ip, error=last_line(answer))
+        else:
+            emit(KIND, probe=answer | {"sent": sent, "answered": time.time()})
+    for ip in silent.values():
+        emit(KIND, ip=ip, error=f"no answer within {ANSWER_S} s")
     emit("result", result={"nodes": len(alive)})
     return 0
 

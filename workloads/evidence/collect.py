@@ -15,7 +15,7 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -257,10 +257,10 @@ def _lines(file: TextIO, known: Masker) -> Iterator[str]:
         yield from iter(partial(io.StringIO(known.text(text)).readline, PIECE), "")
 
 
-def combined(answers: Sequence[Collected | Exception], emit: Callable[..., None] | None = None) -> Evidence:
+def combined(answers: Mapping[int, Collected | Exception], emit: Callable[..., None] | None = None) -> Evidence:
     """Return the evidence of all ranks, of which there is one at least; emit the logs that they sent."""
-    collected = {rank: answer for rank, answer in enumerate(answers) if isinstance(answer, Collected)}
-    errors = {rank: answer for rank, answer in enumerate(answers) if isinstance(answer, Exception)}
+    collected = {rank: answer for rank, answer in answers.items() if isinstance(answer, Collected)}
+    errors = {rank: answer for rank, answer in answers.items() if isinstance(answer, Exception)}
     failed = {rank: f"all of it: {last_line(error)}" for rank, error in errors.items()}
     if emit is not None:
         failed |= send_logs(collected, emit)

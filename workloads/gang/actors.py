@@ -7,11 +7,12 @@ Training under Ray has Ray Train's workers instead.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray.exceptions import RayError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Strategy
 
 from workloads.loading import load
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 EVIDENCE_S = 60  # a log of 256 MiB takes 20 s to read; everything else takes less than a second
 
 
+Key = TypeVar("Key")
+
+
 class RankActor:
     """Process of an actor. Only it imports the class at `path`, and with it torch, which takes seconds."""
 
@@ -32,30 +36,20 @@ class RankActor:
     def call(self, method: str, *arguments: Any) -> Any:
         return getattr(self.rank, method)(*arguments)
 
-    @ray.method(concurrency_group="control")
-    def control(self, method: str, *arguments: Any) -> Any:
-        """Call a method while another call hangs."""
-        return getattr(self.rank, method)(*arguments)
 
-
-class SilentError(Exception):
-    """No answer in time from `ranks`."""
-
-    def __init__(self, timeout_s: float, ranks: Sequence[int] = ()) -> None:
-        super().__init__(f"no answer within {timeout_s} s")
-        self.ranks = ranks
-
-
-def settle(calls: Sequence[Any], timeout_s: float) -> list[Any]:
-    """Return the answers of calls, by reference. In place of each that is missing is Ray's error or SilentError."""
-    answered, _ = ray.wait(list(calls), num_returns=len(calls), timeout=timeout_s)
-    found: list[Any] = []
-    for call in calls:
-        try:
-            found.append(ray.get(call) if call in answered else SilentError(timeout_s))
-        except RayError as error:
-            found.append(error)
-    return found
+def answers(calls: Mapping[Any, Key], timeout_s: float) -> Iterator[tuple[Key, Any]]:
+    """Yield what each call has answered, or Ray's error in place of it, as they come; after the time-out, no more."""
+    pending, deadline = list(calls), time.monotonic() + timeout_s
+    while pending:
+        done, pending = ray.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
+        if not done:
+            return
+        for call in done:
+            try:
+                answer = ray.get(call)
+            except RayError as error:
+                answer = error
+            yield calls[call], answer
 
 
 class Actors:
@@ -83,7 +77,7 @@ class Actors:
         actor_class: Callable[..., Callable[[type[RankActor]], Any]] = ray.remote  # this form is untyped in Ray
         remote = actor_class(concurrency_groups={"control": 1})(RankActor)  # a second thread
         self._remotes = [
-            remote.options(**self._options, scheduling_strategy=reserved.on(spot.bundle))
+            remote.options(**self._options, scheduling_strategy=Strategy(reserved.group, spot.bundle))
             for spot in reserved.spots
             for _ in range(per_node)
         ]
@@ -108,22 +102,18 @@ class Actors:
 
     def control(self, rank: int, method: str, *arguments: Any) -> Any:
         """Call a method of a rank, even while another call of it hangs, and return the reference."""
-        return self.handles[rank].control.remote(method, *arguments)
+        return self.handles[rank].call.options(concurrency_group="control").remote(method, *arguments)
 
-    def ask(self, method: str, arguments: Mapping[int, Iterable[Any]], timeout_s: float) -> list[Any]:
-        """Call a method on ranks concurrently, each with its arguments, and return the answers in the same order.
+    def ask(self, method: str, arguments: Mapping[int, Iterable[Any]], timeout_s: float) -> dict[int, Any]:
+        """Call a method on ranks concurrently, each with its arguments. Return the answers of those that are in time.
 
-        A rank's error is raised immediately. Raises SilentError after the time-out.
+        A rank's error is raised immediately, while others may still wait for it.
         """
-        calls = {self.call(rank, method, *given): rank for rank, given in arguments.items()}
-        pending = list(calls)
-        deadline = time.monotonic() + timeout_s
-        while pending:
-            done, pending = ray.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
-            if not done:
-                raise SilentError(timeout_s, [rank for call, rank in calls.items() if call in pending])
-            ray.get(done)  # raises an actor's error, while others may still wait for it
-        found: list[Any] = ray.get(list(calls))
+        found: dict[int, Any] = {}
+        for rank, answer in answers({self.call(rank, method, *arguments[rank]): rank for rank in arguments}, timeout_s):
+            if isinstance(answer, RayError):
+                raise answer
+            found[rank] = answer
         return found
 
     def evidence(self, *arguments: Any, emit: Callable[..., None] | None = None) -> Evidence:
@@ -132,9 +122,10 @@ class Actors:
         Never raises: an error here would hide the measurement or its failure.
         """
         calls = [self.control(rank, "evidence", one) for rank in range(len(self)) for one in arguments]
+        found: dict[int, Any] = dict.fromkeys(range(len(calls)), TimeoutError(f"no answer within {EVIDENCE_S} s"))
         try:
-            answers = settle(calls, EVIDENCE_S)
+            found |= answers({call: rank for rank, call in enumerate(calls)}, EVIDENCE_S)
         except RayError as error:
-            answers = [error] * len(calls)
+            found = dict.fromkeys(found, error)
         combined: Callable[..., Evidence] = load("workloads.evidence.collect:combined")
-        return combined(answers, emit)
+        return combined(found, emit)

@@ -21,12 +21,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.
 END_POLL_S = 0.1
 
 
-Send = Callable[[subprocess.Popen[Any], int], None]
-
-
 @contextmanager
 def child(
-    command: Sequence[str], signals: Sequence[int], send: Send, **options: Any
+    command: Sequence[str], signals: Sequence[int], send: Callable[[subprocess.Popen[Any], int], None], **options: Any
 ) -> Iterator[subprocess.Popen[Any]]:
     """Start a child (`options` of Popen) that gets these signals of this process, the later ones by `send`."""
     early: list[int] = []
@@ -52,14 +49,10 @@ def run_masked(command: Sequence[str], environment: Mapping[str, str], masker: M
     Raises OSError if it cannot run.
     """
     of_ray = JOB_CONFIG in os.environ
-
-    def send(process: subprocess.Popen[bytes], number: int) -> None:
-        if not of_ray:
-            os.killpg(process.pid, number)
-
     with child(
-        command, SIGNALS, send, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
-        start_new_session=not of_ray, preexec_fn=die_with_parent,
+        command, SIGNALS, lambda process, number: None if of_ray else os.killpg(process.pid, number), env=environment,
+        bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=not of_ray,
+        preexec_fn=die_with_parent,
     ) as process:  # fmt: skip
         for lines in _lines(process):
             sys.stdout.write(masker.text(lines))

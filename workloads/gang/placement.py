@@ -14,7 +14,6 @@ from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.exits import WorkloadError
 from workloads.results.events import emit
@@ -171,10 +170,6 @@ class Reservation:
         except BaseException:
             self.close()
             raise
-
-    def on(self, bundle: int) -> PlacementGroupSchedulingStrategy:
-        """Return the scheduling strategy of an actor in this bundle."""
-        return PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle)
 
     def close(self) -> None:
         remove_placement_group(self.group)

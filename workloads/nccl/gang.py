@@ -10,7 +10,7 @@ from ray.exceptions import RayError
 
 from workloads.evidence.facts import Evidence
 from workloads.exits import Exit, WorkloadError
-from workloads.gang.actors import Actors, SilentError, settle
+from workloads.gang.actors import Actors, answers
 from workloads.gang.placement import Reservation
 from workloads.nccl.kinds import RankPosition
 from workloads.nccl.options import GangOptions, parse_fault
@@ -21,7 +21,7 @@ EXTRA_PATIENCE_S = 30
 """Seconds that a rank waits longer than the driver, so that the driver times out first and names the silent ranks."""
 
 ABORT_S = 10  # to abort a communicator; a rank that takes longer is stopped or its node is
-NO_ANSWER, ENDED = "does not answer", "its process ended"
+NO_ANSWER = "does not answer"
 
 
 class BenchGang:
@@ -84,47 +84,38 @@ class BenchGang:
 
     def abort(self, ranks: Sequence[int]) -> dict[int, str]:
         """Abort the communicators of these ranks while they hang, and return each rank's stage."""
-        found = settle([self.actors.control(rank, "abort") for rank in ranks], ABORT_S)
-        return {
-            rank: NO_ANSWER if isinstance(one, SilentError) else ENDED if isinstance(one, RayError) else one
-            for rank, one in zip(ranks, found, strict=True)
-        }
+        calls = {self.actors.control(rank, "abort"): rank for rank in ranks}
+        found = dict.fromkeys(ranks, NO_ANSWER) | dict(answers(calls, ABORT_S))
+        return {rank: "its process ended" if isinstance(one, RayError) else one for rank, one in found.items()}
 
     def _arrange(self, ranks: Sequence[int], what: str) -> None:
         """Describe the new actors of these ranks, and put them in the order of their nodes and GPUs."""
         described = self._ask("describe", dict.fromkeys(ranks, ()), what, self.options.wait_s)
-        found = [(self.actors.handles[rank], member) for rank, member in zip(ranks, described, strict=True)]
-        nodes = [rank // self.per_node for rank in ranks]
-        order = sorted(range(len(ranks)), key=lambda index: (nodes[index], *gpu_order(described[index])))
-        for rank, index in zip(ranks, order, strict=True):
-            self.actors.handles[rank], member = found[index]
+        found = zip(ranks, described, [self.actors.handles[rank] for rank in ranks], strict=True)
+        order = sorted(found, key=lambda one: (one[0] // self.per_node, *gpu_order(one[1])))
+        for rank, (_, member, handle) in zip(ranks, order, strict=True):
+            self.actors.handles[rank] = handle
             # Appends at the start.
             self.members[rank : rank + 1] = [member.model_copy(update={"rank": rank, "node": rank // self.per_node})]
 
     def _join(self) -> None:
         address, world = self.members[0].ip, len(self.actors)
         fault = parse_fault(self.options.inject_fault, world)
+        faults = {fault.rank: fault} if fault else {}
         patience = self.options.timeout_s + EXTRA_PATIENCE_S
         [port] = self._ask("serve", {0: (address, patience)}, "opening the rendezvous", patience)
         arguments = {
-            member.rank: (
-                RankPosition(member.rank, world, self.per_node),
-                address,
-                port,
-                member.ip,
-                patience,
-                fault if fault and fault.rank == member.rank else None,
-            )
-            for member in self.members
+            rank: (RankPosition(rank, world, self.per_node), address, port, member.ip, patience, faults.get(rank))
+            for rank, member in enumerate(self.members)
         }
         self._ask("join", arguments, "the rendezvous", self.options.timeout_s)
 
     def _ask(self, method: str, arguments: Mapping[int, Iterable[Any]], what: str, timeout_s: float) -> list[Any]:
         """Call `method` on ranks, each with its arguments, and return the answers in the same order. Errors: `call`."""
-        try:
-            return self.actors.ask(method, arguments, timeout_s)
-        except SilentError as error:
-            raise WorkloadError(self._hang(what, error.ranks, timeout_s), Exit.HANG) from None
+        found = self.actors.ask(method, arguments, timeout_s)
+        if silent := sorted(arguments.keys() - found):
+            raise WorkloadError(self._hang(what, silent, timeout_s), Exit.HANG)
+        return [found[rank] for rank in arguments]
 
     def _hang(self, what: str, silent: Sequence[int], timeout_s: float) -> str:
         """Abort the communicator on all ranks, and return the message: the silent ranks and their stages."""

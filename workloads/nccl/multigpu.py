@@ -45,8 +45,8 @@ class DeviceGang(BenchGang):
         self.backend, self.notice = choose(self.backend, self.options.use_gpu, self.members, self.no_nccl)
         patience = self.options.timeout_s + EXTRA_PATIENCE_S
         arguments = {
-            member.rank: (self.backend, RankPosition(member.rank, self.nodes, 1), self.name, member.ip, patience)
-            for member in self.members
+            rank: (self.backend, RankPosition(rank, self.nodes, 1), self.name, member.ip, patience)
+            for rank, member in enumerate(self.members)
         }
         self._ask("join_group", arguments, "the rendezvous", self.options.timeout_s)
 

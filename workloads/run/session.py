@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import ray
@@ -67,14 +68,10 @@ class Session:
         if self.reserved is None:
             with phase("placement", self.seconds):
                 self.reserved = Reservation(options.nodes, per_node, options.use_gpu, options.wait_s, options.elastic)
+        ranks = iter(range(options.nodes * per_node))
         self.nodes = [
-            RunNode(
-                host=spot.host,
-                ip=spot.address,
-                node_id=spot.node_id,
-                ranks=list(range(node * per_node, (node + 1) * per_node)),
-            )
-            for node, spot in enumerate(self.reserved.spots)
+            RunNode(host=spot.host, ip=spot.address, node_id=spot.node_id, ranks=[*islice(ranks, per_node)])
+            for spot in self.reserved.spots
         ]
         self.gang = gang = RankGang(options, self.reserved, self.secrets, per_node, self.restarts)
         try:

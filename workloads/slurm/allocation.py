@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from workloads.exits import WorkloadError
@@ -85,7 +86,8 @@ def run(text: str) -> int:
     It runs in a separate session, so it gets one signal of those from a terminal, this process, and its SIGKILL.
     """
     signals = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
-    own = {"stdin": subprocess.DEVNULL, "start_new_session": True, "preexec_fn": _end_with_parent}
+    end = partial(PRCTL, DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)  # with this process
+    own = {"stdin": subprocess.DEVNULL, "start_new_session": True, "preexec_fn": end}
     with child(["bash", "-c", text], signals, subprocess.Popen.send_signal, **own) as process:
         code = process.wait()
     return code if code >= 0 else 128 - code
@@ -106,7 +108,3 @@ def _of_a_job(given: SlurmOptions) -> list[str]:
             option = f"--{name.replace('_', '-')}"
             options += [option if one is True else f"{option} {one}" for one in each]
     return options
-
-
-def _end_with_parent() -> None:
-    PRCTL(DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)

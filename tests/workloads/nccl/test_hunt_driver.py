@@ -37,6 +37,9 @@ class Method:
     def __init__(self, call: Callable[..., Any]) -> None:
         self.remote = call
 
+    def options(self, **_: str) -> Method:
+        return self
+
 
 class Actor:
     """An actor whose calls return their answers as references; SILENT never comes."""
@@ -47,8 +50,6 @@ class Actor:
     @property
     def call(self) -> Method:
         return Method(lambda name, *_: self.answer(name))
-
-    control = call
 
     def answer(self, name: str) -> list[Any]:
         if name == "abort":

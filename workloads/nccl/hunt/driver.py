@@ -15,7 +15,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from workloads.exits import Exit, blames_peer, last_line
-from workloads.gang.actors import SilentError, settle
+from workloads.gang.actors import answers
 from workloads.gang.placement import all_nodes
 from workloads.nccl.driver import describe, run
 from workloads.nccl.gang import EXTRA_PATIENCE_S, NO_ANSWER, BenchGang
@@ -89,24 +89,19 @@ class HuntGang(BenchGang):
         emit("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
         running = [Running(test, self._ranks(test)) for test in tests]
         calls = self._launch([test for test in running if self.gone.keys().isdisjoint(test.ranks)])
-        deadline = time.monotonic() + self.options.timeout_s
-        waiting = list(calls)
-        while waiting and (left := deadline - time.monotonic()) > 0:
-            done, waiting = ray.wait(waiting, timeout=left)
-            for call in done:
-                test, rank = calls[call]
-                test.awaited.discard(rank)
-                try:
-                    test.reports[rank] = ray.get(call)
-                except RayError as error:
-                    test.errors[rank] = error
+        for (test, rank), answer in answers(calls, self.options.timeout_s):
+            test.awaited.discard(rank)
+            if isinstance(answer, RayError):
+                test.errors[rank] = answer
+            else:
+                test.reports[rank] = answer
         silent = [rank for test in running for rank in test.awaited]
         # Before the kill: a communicator that waits for its peers keeps the GPU busy.
         where = self.abort(silent) if silent else {}
-        answers = [self._conclude(test, where) for test in running]
+        concluded = [self._conclude(test, where) for test in running]
         # A rank whose group did not form would misnumber its next group; a hung rank can only be killed.
         self._restart(sorted(rank for test in running if test.broken for rank in test.ranks))
-        return answers
+        return concluded
 
     def _restart(self, ranks: Sequence[int]) -> None:
         """Replace the actors of these ranks. Those whose node has left the cluster, or that cannot start, are `gone`.
@@ -156,9 +151,11 @@ class HuntGang(BenchGang):
         groups = [test for test in running if test.probe.kind != "burn"]
         firsts = [self.members[test.ranks[0]] for test in groups]
         patience = options.timeout_s + EXTRA_PATIENCE_S
-        serving = [self.actors.call(first.rank, "serve", first.ip, patience) for first in firsts]
-        for test, first, port in zip(groups, firsts, settle(serving, options.timeout_s), strict=True):
-            if isinstance(port, SilentError):
+        serving = {self.actors.call(first.rank, "serve", first.ip, patience): first.rank for first in firsts}
+        ports = dict(answers(serving, options.timeout_s))
+        for test, first in zip(groups, firsts, strict=True):
+            port = ports.get(first.rank)
+            if port is None:
                 test.awaited.add(first.rank)  # the others never started
                 continue
             if isinstance(port, RayError):
