@@ -26,6 +26,14 @@ PRINTERS = ("workloads.client.plan", "workloads.nccl.manifest", "workloads.rende
 # All of infra that a program on the cluster may import: it needs Python's library only.
 ON_CLUSTER = ("infra.listener",)
 CLIENTS = ("workloads.cli", "workloads.monitor.app")
+# What only some modules of infra, workloads and tools may use (docs/decisions/0036-start-ranks-in-one-place.md).
+HOMES = {
+    # Ranks. The probes of doctor and top run once per node, without CPUs and GPUs.
+    "ray.remote": ("workloads.gang", "workloads.doctor.probe", "workloads.monitor.driver"),
+    "ray.util.placement_group": ("workloads.gang",),
+    # Process groups: of ranks and commands, of a node of Slurm, of a pod without this package, of servers.
+    "os.killpg": ("workloads.gang", "workloads.slurm.node", "infra.kubernetes", "tools.process"),
+}
 MAX_LINES = 400
 # Lines of Python per folder, and of the reviewed lists. A commit that raises one says what cannot be removed instead.
 BUDGET = {"infra": 12_750, "workloads": 29_650, "tools": 5_800, "rehearsal": 15_100, "tests": 43_900}
@@ -80,6 +88,7 @@ def problems(root: Path) -> Iterator[str]:
     yield from _on_cluster(place, trees)
     yield from _names_of_libraries(place, statements)
     yield from _classes(place, trees)
+    yield from _homes(place, trees)
     graph = {module: set(targets) for module, targets in imports.items() if not module.startswith("tests.")}
     while circle := _circle(graph):
         steps = [f"{place[one]}:{imports[one][other]} imports {other}" for one, other in circle]
@@ -195,6 +204,19 @@ def _classes(place: Mapping[str, Path], trees: Mapping[str, ast.Module]) -> Iter
                 if other := seen.get((top, node.name)):
                     yield f"{path}:{node.lineno}: class {node.name} is also in {other}: rename one of them"
                 seen[top, node.name] = path
+
+
+def _homes(place: Mapping[str, Path], trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Yield uses of what has a home elsewhere."""
+    last = {name.rpartition(".")[2] for name in HOMES}
+    for module in (module for module in trees if module.partition(".")[0] in ORDER[:3]):
+        for node in ast.walk(trees[module]):
+            used = isinstance(node, ast.Attribute) and node.attr in last
+            for name in [ast.unparse(node)] if used else _names(node, module):
+                home = next((home for key, home in HOMES.items() if _within(name, key)), (module,))
+                if not any(_within(module, each) for each in home):
+                    line = getattr(node, "lineno", 0)
+                    yield f"{place[module]}:{line}: {name} belongs to {', '.join(home)}: call what these offer"
 
 
 def _within(module: str, package: str) -> bool:

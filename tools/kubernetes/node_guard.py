@@ -11,7 +11,6 @@ Run as root, as `python -I node_guard.py SPEC` with SPEC in JSON. It becomes two
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -25,13 +24,13 @@ from typing import Any
 # -I excludes the project from the path, and the machine's mounts may hide its folder later.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.process import supervise
+from workloads.gang.guard import die_with_parent
 
 _CGROUPS = Path("/sys/fs/cgroup")
 # The group of the machine's first processes in cgroup v2.
 _FIRST = "first"
 _GONE_S = 20.0
 _DELEGATE_S = 10.0
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 def outside(spec: dict[str, Any]) -> int:
@@ -112,7 +111,7 @@ def _make_group(group: Path) -> None:
 
 def _enter(groups: list[Path]) -> None:
     # Before the new namespaces, so that each group is the root inside.
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    die_with_parent()
     os.setsid()
     for group in groups:
         (group / "cgroup.procs").write_text(str(os.getpid()))

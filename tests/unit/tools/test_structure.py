@@ -8,6 +8,8 @@ import pytest
 
 from tools import structure
 
+GANG = "import os\nimport ray\nray.util.placement_group([])\nray.remote(list)\nos.killpg(1, 9)\n"
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -78,6 +80,21 @@ def test_simulated_cloud_imports_nothing_of_the_program(project: Path) -> None:
         (
             {"tools/b.py": "class A:\n    pass\n", "tools/c.py": "\nclass A:\n    pass\n"},
             "tools/c.py:2: class A is also in tools/b.py: rename one of them",
+        ),
+        (
+            {"workloads/nccl/b.py": "import ray\n\nactors = ray.remote(num_gpus=1)(list)\nactors.remote()\n"},
+            "workloads/nccl/b.py:3: ray.remote belongs to workloads.gang, workloads.doctor.probe, workloads.monitor",
+        ),
+        (
+            {
+                "workloads/run/b.py": "from ray.util.placement_group import placement_group\n",
+                "workloads/gang/b.py": GANG,
+            },
+            "workloads/run/b.py:1: ray.util.placement_group.placement_group belongs to workloads.gang: call what",
+        ),
+        (
+            {"workloads/run/b.py": "import os\n\ndef f():\n    os.killpg(1, 9)\n", "workloads/gang/b.py": GANG},
+            "workloads/run/b.py:4: os.killpg belongs to workloads.gang, workloads.slurm.node, infra.kubernetes, tools",
         ),
         ({"infra/gke/queue.py": ""}, "infra/gke/queue.py: queue is the name of a library: rename the module"),
     ],
