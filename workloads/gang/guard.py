@@ -2,7 +2,7 @@
 
     python guard.py
 
-One process between the agent (`launch.agent`) and the ranks of its node. stdin has the plan as JSON after its length
+One process between the agent (`gang.agent`) and the ranks of its node. stdin has the plan as JSON after its length
 (8 bytes), and later a line with the seconds of grace, which stops the processes. stdout has events, one JSON list per
 line: ["line", RANK, TIME, TEXT] and ["exit", RANK, TIME, CODE]. RANK is null for what torchrun itself prints and
 returns. When stdin ends, because the agent has ended in any way, the guard kills everything. Orphans of the ranks

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
+from workloads.exits import WorkloadError
 from workloads.nccl import rank as ranks
 from workloads.nccl.gang import NO_ANSWER
 from workloads.nccl.hunt import driver
@@ -164,6 +165,13 @@ def test_rank_on_dead_node_fails_later_tests_at_once(play: Callable[..., Any]) -
     assert did == ["kill 0", "kill 1", "kill 1"]  # the second one: so that no other node takes its place
     [answer] = gang.answer((GroupProbe("pair", (0, 1), "t"),))
     assert (answer.broken, answer.detail) == ("error", "rank 1 on h1 (10.0.0.1): its node left the cluster")
+
+
+def test_silent_rank_is_named_by_its_number(play: Callable[..., Any]) -> None:
+    _, _, gang = play([GOOD, GOOD], ["", "in sample 1 of 3"])
+    gang.actors.handles[1].report = SILENT
+    with pytest.raises(WorkloadError, match=r"1 of 2 ranks\n  rank 1 on h1 \(10.0.0.1\): in sample 1 of 3\n"):
+        gang._ask("burn", {1: ()}, "the burn", 1)
 
 
 def test_ranks_wait_longer_than_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
