@@ -64,6 +64,12 @@ def test_random_sample_of_faults_converges(
     wait_until(lambda: server.children() == [], "no host and no plugin outlives its engine")
 
 
+def test_fault_of_a_delete_converges(sweep: Sweep) -> None:
+    """As when a pool of managed DRANET does not go (llm-d/llm-d #2379): the next `down` goes on."""
+    pool = "gcp:container/nodePool:NodePool"
+    converge(sweep, "gke", [Case("destroy", 0, how, pool) for how in ("timeout", "500", "kill-after")])
+
+
 def test_recovery_imports_resources_of_killed_engine(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without recovery, the same case ends with orphans and names in use, which the sweep detects."""
     # A network has a fixed name; its step depends on the engine's threads.

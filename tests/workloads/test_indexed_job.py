@@ -13,7 +13,6 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,16 +21,7 @@ from infra.local import processes
 from tests.clone import wait_until
 from tests.workloads.conftest import ROOT
 from tests.workloads.indexed_job import Job, Pod
-from tests.workloads.train.gpt_reference import (
-    FIRST,
-    RESUMED,
-    assert_reference,
-    losses,
-    more,
-    request,
-    start,
-    train,
-)
+from tests.workloads.train.gpt_reference import RESUMED, assert_reference, losses, request, start, train
 
 COUNT = """
 import json, os, sys, ray
@@ -54,19 +44,6 @@ Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(600)
 """
 """Runs until it is terminated."""
-
-REDUCE = """
-import os, sys
-from pathlib import Path
-import torch
-import torch.distributed as dist
-dist.init_process_group("gloo")
-value = torch.tensor([1.0 + dist.get_rank()])
-dist.all_reduce(value)
-Path(sys.argv[1]).with_suffix(f".{dist.get_rank()}").write_text(f"{value.item()} of {dist.get_world_size()}")
-dist.destroy_process_group()
-"""
-"""The sum of 1 … n over the ranks."""
 
 MakeJob = Callable[..., Job]
 
@@ -188,30 +165,15 @@ def test_pod_without_a_head_prints_where_it_looked(make_job: MakeJob, root: Path
     assert reason in pod.output
 
 
-def test_torchrun_runs_on_every_pod(make_job: MakeJob, root: Path) -> None:
-    job = make_job("torchrun", 2, REDUCE)
-    job.entrypoint = f"torchrun --nproc-per-node=1 {job.entrypoint.removeprefix('python ')}"
-    ended([job.start(index, everywhere=True) for index in (0, 1)], 0, 0)
-    assert [(root / f"result.{rank}").read_text() for rank in (0, 1)] == ["3.0 of 2"] * 2
-
-
-def test_language_model_has_the_losses_of_other_launches_and_continues_theirs(make_job: MakeJob, root: Path) -> None:
-    """Two pods start a run, which one process continues; one pod continues a run of three processes."""
+def test_language_model_on_every_pod_has_the_losses_of_other_launches(make_job: MakeJob, root: Path) -> None:
+    """Two pods start a run by torchrun, which one process continues."""
     (root / "scripts").mkdir()
     (root / "scripts" / "workloads").symlink_to(ROOT / "workloads")  # as the image has it on its PYTHONPATH
     expected = losses(train(request(root, "whole", 2), 2))
-    train(request(root, "local", 3, steps=FIRST), 3)
-
-    def result(words: list[str], pods: int) -> dict[str, Any]:
-        job = make_job(f"gpt-{pods}", pods, "")
-        file = root / f"gpt-{pods}.json"
-        command = ["torchrun", "--nproc-per-node=1", "-m", "workloads.train", "gpt", *words, "--json", str(file)]
-        job.entrypoint = shlex.join(command)
-        ended([job.start(index, everywhere=True) for index in range(pods)], *[0] * pods)
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
-
-    assert_reference(result(start(root, "job"), 2), expected, world=2)
-    assert_reference(result(more(root, "local"), 1), expected, world=1)
+    job, file = make_job("gpt", 2, ""), root / "gpt.json"
+    command = ["torchrun", "--nproc-per-node=1", "-m", "workloads.train", "gpt", *start(root, "job")]
+    job.entrypoint = shlex.join([*command, "--json", str(file)])
+    ended([job.start(index, everywhere=True) for index in (0, 1)], 0, 0)
+    assert_reference(json.loads(file.read_text()), expected, world=2)
     for (step, loss), (_, right) in zip(losses(train(request(root, "job", 1), 1)), expected, strict=True):
         assert loss == pytest.approx(right, rel=RESUMED), step

@@ -80,16 +80,6 @@ def survivors(word: str) -> list[psutil.Process]:
     return found
 
 
-def test_torchrun_runs_on_two_nodes(cluster: Cluster) -> None:
-    job = start(cluster, *GANG, "--", "torchrun", "user.py", "toy").follow()
-    assert job.code == 0, job.lines
-    lines = [job.of(rank)[-1] for rank in range(4)]
-    assert len({line.split()[1] for line in lines}) == 1
-    assert [line.split(maxsplit=2)[2] for line in lines] == [f"local {local} of 4" for local in (0, 1, 0, 1)]
-    assert [node["ranks"] for node in job.result["nodes"]] == [[0, 1], [2, 3]]
-    assert job.result["exit_codes"] == [0, 0, 0, 0]
-
-
 def test_megatron_core_forms_the_groups_of_the_layout_and_trains_as_one_rank_does(cluster: Cluster) -> None:
     """Two nodes: the tensor groups are within them, the pipeline is between them. Then expert groups of other sizes."""
     experts = [Layout(2, 2, tp=1, cp=1, ep=2, dp=2, pp=2), Layout(2, 2, tp=1, cp=1, ep=2, dp=4, pp=1)]
@@ -98,6 +88,8 @@ def test_megatron_core_forms_the_groups_of_the_layout_and_trains_as_one_rank_doe
     sizes += [word for one in experts for word in ("--also", *map(str, (one.tp, one.cp, one.ep, one.pp)))]
     job = start(cluster, *GANG, "--tp", "2", "--pp", "2", "--", "torchrun", "train_megatron.py", *sizes).follow()
     assert job.code == 0, job.lines
+    assert [node["ranks"] for node in job.result["nodes"]] == [[0, 1], [2, 3]]
+    assert job.result["exit_codes"] == [0, 0, 0, 0]
     layout = job.result["layout"]
     assert layout["groups"] == {
         "tp": [[0, 1], [2, 3]],

@@ -1,6 +1,5 @@
 """Code of a user, for every mode of `rdma-ray run`. The first argument says what it does."""
 
-import gc
 import os
 import signal
 import sys
@@ -8,29 +7,6 @@ import time
 import traceback
 from pathlib import Path
 from typing import Any
-
-
-def toy() -> None:
-    """Train by DistributedDataParallel on gloo: every rank prints the same loss."""
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
-    dist.init_process_group("gloo")
-    torch.manual_seed(dist.get_rank())  # DDP gives all ranks the weights of rank 0
-    model = DistributedDataParallel(torch.nn.Linear(4, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(3):
-        loss = (model(torch.ones(8, 4)) - 1).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    print(f"loss {loss.item():.6f} local {os.environ['LOCAL_RANK']} of {dist.get_world_size()}")
-    # DDP keeps the group, in a cycle, and a thread of a living gloo group may end the exiting process by SIGABRT, as it
-    # then drops a Python object (torch 2.15: 11 of 25 starts of 4 ranks).
-    del model
-    gc.collect()
-    dist.destroy_process_group()
 
 
 def train() -> None:
@@ -77,4 +53,4 @@ def plain(what: str, folder: str = "") -> None:
 
 
 if __name__ == "__main__":
-    {"toy": toy, "train": train}.get(sys.argv[1], lambda: plain(*sys.argv[1:]))()
+    train() if sys.argv[1] == "train" else plain(*sys.argv[1:])
