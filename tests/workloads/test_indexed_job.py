@@ -24,7 +24,7 @@ from tests.workloads.indexed_job import Job, Pod
 from tests.workloads.train.gpt_reference import RESUMED, assert_reference, losses, request, start, train
 
 COUNT = """
-import json, os, sys, ray
+import json, os, sys, time, ray
 from pathlib import Path
 from ray.util.placement_group import placement_group
 ray.init()
@@ -33,9 +33,9 @@ group = placement_group([{"CPU": 1}] * len(nodes), strategy="STRICT_SPREAD")
 ray.get(group.ready(), timeout=150)
 result = {"addresses": sorted(node["NodeManagerAddress"] for node in nodes), "rank": os.environ.get("RANK")}
 Path(sys.argv[1]).write_text(json.dumps(result))
-sys.exit(int(sys.argv[2]))
+sys.exit(int(sys.argv[2])) if len(sys.argv) > 2 else time.sleep(600)
 """
-"""Counts the nodes, takes a CPU on each, writes the result, and exits with the given code."""
+"""Counts the nodes, takes a CPU on each, writes the result, and exits with the given code, if any."""
 
 LONG = """
 import os, sys, time
@@ -77,16 +77,23 @@ def ended(pods: list[Pod], *codes: int) -> None:
         assert not list(processes.marked(pod.mark))
 
 
-def test_pods_find_the_head_by_name_with_one_pod_late(make_job: MakeJob, root: Path) -> None:
-    job = make_job("on-time", 3, COUNT, 3)
+def test_pods_find_the_head_by_name_with_one_pod_late_and_end_with_a_drained_head(
+    make_job: MakeJob, root: Path
+) -> None:
+    """The head of a drained node gets SIGTERM: only that pod was asked to end."""
+    job = make_job("on-time", 3, COUNT)
     head, first = job.start(0), job.start(1)
     head.wait_for("pod 1 joined: 2 of 3")
     first.wait_for("Ray runtime started")
     assert "the entry point starts" not in head.output
-    late = job.start(2)
-    ended([head, first, late], 3, 3, 3)
-    result = json.loads((root / "result").read_text())
+    late, file = job.start(2), root / "result"
+    wait_until(lambda: file.exists() and file.read_text().endswith("}"), "the entry point runs")
+    result = json.loads(file.read_text())
     assert result == {"addresses": [job.address(index) for index in range(3)], "rank": None}
+    head.process.send_signal(signal.SIGTERM)
+    ended([head, first, late], exits.STOPPED, exits.PEER_LOST, exits.PEER_LOST)
+    for worker in (first, late):
+        assert "the head ended: this pod was asked to end" in worker.output
 
 
 def test_pod_finds_the_head_by_file_despite_a_stale_name(make_job: MakeJob, root: Path) -> None:
@@ -96,7 +103,7 @@ def test_pod_finds_the_head_by_file_despite_a_stale_name(make_job: MakeJob, root
     earlier = make_job("earlier", 2, COUNT, 0, folder=shared)
     wrong = earlier.start(0)
     wrong.wait_for("waits for 1 pods")
-    job = make_job("today", 2, COUNT, 0, folder=shared)
+    job = make_job("today", 2, COUNT, 3, folder=shared)
     job.ports[1] = earlier.ports[1]
     stale = json.loads((shared / "rdma-ray" / "earlier.json").read_text())
     assert stale["address"] == f"{earlier.address(0)}:{earlier.ports[1]}"
@@ -104,7 +111,7 @@ def test_pod_finds_the_head_by_file_despite_a_stale_name(make_job: MakeJob, root
     worker = job.start(1, head_host=earlier.address(0))
     wait_until(lambda: "another Job" in worker.output, "the worker meets the wrong head")
     head = job.start(0)
-    ended([head, worker], 0, 0)
+    ended([head, worker], 3, 3)
     assert json.loads((root / "result").read_text())["addresses"] == [job.address(0), job.address(1)]
     assert worker.generation == head.generation != wrong.generation
     assert not (shared / "rdma-ray" / "today.json").exists()
@@ -140,16 +147,6 @@ def test_restarted_head_is_another_generation(make_job: MakeJob, root: Path) -> 
     late_worker, new_head = job.start(1), job.start(0)
     ended([new_head, late_worker], 0, 0)
     assert new_head.generation == late_worker.generation != head.generation
-
-
-def test_worker_of_a_drained_head_says_that_the_head_was_lost(make_job: MakeJob, root: Path) -> None:
-    """The head of a drained node gets SIGTERM: only that pod was asked to end."""
-    job = make_job("drained", 2, LONG)
-    head, worker = job.start(0), job.start(1)
-    wait_until((root / "result").exists, "the entry point runs")
-    head.process.send_signal(signal.SIGTERM)
-    ended([head, worker], exits.STOPPED, exits.PEER_LOST)
-    assert "the head ended: this pod was asked to end" in worker.output
 
 
 @pytest.mark.parametrize("stale", [None, '{"job": "earlier", "address": "127.0.0.9:1"}', "half a fi"])
