@@ -33,10 +33,10 @@ BUDGET_S = 85 * 60.0
 PODS_S = 20 * 60.0
 _GRACE_S = 60.0
 _REPEATED_LINES, _REASONS = 40, 100
-# Slurm and pods wait on deadlines of others; what computes uses the time that they leave.
+# Nodes of Ray have deadlines of their own; the tests on API servers use what is left (see also tools/run_tests.py).
 _LATER = ["nice", "-n", "5"]
 
-PODS, SLURM = "make test-pods", "make test-slurm"
+TESTS, KUBERNETES, PODS, SLURM = "make test", "make test-kubernetes", "make test-pods", "make test-slurm"
 # Without etcd, which is a Python package of `.venv`.
 _PROGRAMS = ["python3", "-m", "tools.kubernetes.builds", *builds.PROGRAMS[1:]]
 _IMAGE = [PYTHON, "-c", "from tools.kubernetes import images; images.store()"]
@@ -196,8 +196,8 @@ def main() -> int:
         background.append(run.begin("image for pods", _IMAGE))
 
     def computes() -> None:
-        for name in ("make test", "make test-kubernetes"):
-            run.do(name, before=_LATER, margin=f"{name} │ ")
+        run.do(TESTS, margin=f"{TESTS} │ ")
+        run.do(KUBERNETES, before=_LATER, margin=f"{KUBERNETES} │ ")
 
     def waits() -> None:
         for tier in (SLURM, PODS):
