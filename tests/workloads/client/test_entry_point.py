@@ -249,13 +249,13 @@ def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
     """On real Ray: the job's own driver measures on all nodes, and the job's exit code is that of the verdict."""
     api = JobsApi.of(cluster.outputs)
     file = cluster.folder / "inside.json"
-    command = f"{sys.executable} -m workloads.cli bench nccl --op all_reduce -b 4K -e 4K -n 2 --json {file}"
+    command = f"{sys.executable} -m workloads.cli bench nccl --op all_reduce --per-node 1 -e 4K -n 2 --json {file}"
     job_id = new_id("inside")
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, "PYTHONPATH": str(ROOT)})
     ended = run.attend(api, job_id, View(), stop_on_interrupt=False)
     assert (ended.code, ended.job.status) == (1, "SUCCEEDED"), "no event of the inner driver is in the job's log"
     result = BenchResult.read(file)
-    assert (result.exit_code, result.world and result.world.ranks) == (0, 4)
+    assert (result.exit_code, result.world and result.world.ranks) == (0, 2)
     assert result.verdict is not None
 
 
