@@ -26,6 +26,7 @@ from workloads.exits import Exit
 
 CANCELED, TOGETHER, LONGEST_S = 10, 3, 30.0
 """Jobs to cancel, how many of them run at once, and the latest moment."""
+SHORT = ("--epochs", "1", "--min-accuracy", "0.3")
 
 SUM = """
 import torch, torch.distributed as dist
@@ -47,7 +48,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     command = f"""
     rdma-ray run --nodes 2 -- torchrun -m workloads.train gpt {words} --json gpt.json || exit
     rdma-ray bench nccl --op all_reduce --end 64K --json bench.json || exit
-    rdma-ray train digits --json train.json || exit
+    rdma-ray train digits {shlex.join(SHORT)} --json train.json || exit
     rdma-ray doctor || exit
     cat ../alice/rdma-ray-slurm/job-*/token && exit 90
     env | grep -F "$(cat rdma-ray-slurm/job-*/token)" && exit 91
@@ -70,7 +71,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
     assert (torchrun.returncode, torchrun.stdout.count("sum 1.0")) == (Exit.OK, 2), torchrun.stderr
     top = json_of(alice.rdma_ray("top", "--once", "--json"))
     assert [node["cpus"]["total"] for node in top["nodes"]] == [2, 2]
-    assert alice.rdma_ray("train", "digits").returncode == Exit.OK
+    assert alice.rdma_ray("train", "digits", *SHORT).returncode == Exit.OK
     assert alice.rdma_ray("doctor").returncode == Exit.OK
     # The command's own exit code; alice's cluster goes on.
     attached = rdma_ray(slurm, "bob", "slurm", "attach", bob.id)
