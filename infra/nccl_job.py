@@ -1,9 +1,9 @@
 """nccl-tests as a Kubernetes Job without Ray: an Indexed Job whose pod 0 runs mpirun over the sshd of the others.
 
-This module describes such a Job and checks it; `nccl_job_manifest` writes its objects, and the folder `nccl_job_pod`
-runs in its pods. It is not part of a stack: `pulumi up` must not occupy GPUs. It follows a Job that has run
-(saltysoup/gke-h200-dws-example, read 2026-08), with two faults corrected: host names resolve, and the exit code is that
-of mpirun. Imports no Pulumi.
+This module describes such a Job and checks it; `workloads/nccl/job_manifest.py` writes its objects, and the folder
+`nccl_job_pod` runs in its pods. It is not part of a stack: `pulumi up` must not occupy GPUs. It follows a Job that has
+run (saltysoup/gke-h200-dws-example, read 2026-08), with two faults corrected: host names resolve, and the exit code is
+that of mpirun. Imports no Pulumi.
 """
 
 from __future__ import annotations

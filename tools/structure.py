@@ -20,9 +20,9 @@ GROUND = "evidence exits hardware loading options rendezvous results sealed secr
 MIDDLE = "client gang"
 TOP = "cli doctor image monitor nccl render run serving slurm train"
 FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for name in names.split()}
-# What workloads read of infra, and the three modules that print Kubernetes objects.
+# What workloads read of infra, and the modules that print Kubernetes objects.
 READ = ("infra.outputs", "infra.catalog", "infra.settings", "infra.terminal", "infra.listener")
-PRINTERS = ("workloads.client.plan", "workloads.nccl.manifest", "workloads.render.commands")
+PRINTERS = [f"workloads.{each}" for each in ("client.plan", "nccl.manifest", "nccl.job_manifest", "render.commands")]
 # All of infra that a program on the cluster may import: it needs Python's library only.
 ON_CLUSTER = ("infra.listener",)
 CLIENTS = ("workloads.cli", "workloads.monitor.app")

@@ -23,11 +23,11 @@ import psutil
 
 from infra.local import processes
 from infra.nccl_job import Sweep, nccl_job
-from infra.nccl_job_manifest import manifests
 from infra.settings import parse
 from tests.clone import executable, wait_until
 from tests.components import pod_log
 from tests.unit.stacks import GKE, changed
+from workloads.nccl.job_manifest import manifests
 
 DEADLINE_S = 60.0
 # A child that is forked while a script is open for writing inherits the descriptor: to run the script fails (ETXTBSY).

@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from infra.nccl_job import Sweep, nccl_job
-from infra.nccl_job_manifest import manifests
 from infra.settings import parse
 from tests.kubernetes.cloud_mocks import deployed
 from tools.kubernetes.api import Json
+from workloads.nccl.job_manifest import manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for path in ROOT.glob("Pulumi.*.yaml") if "rdma-ray:target: local" not in path.read_text())

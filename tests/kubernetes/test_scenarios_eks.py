@@ -13,7 +13,6 @@ import pytest
 
 from infra.catalog.pins import KUEUE_API
 from infra.nccl_job import Sweep, nccl_job
-from infra.nccl_job_manifest import key_secret, manifests
 from tests.kubernetes.doctor import findings
 from tests.kubernetes.queries import (
     RAY,
@@ -32,6 +31,7 @@ from tests.kubernetes.queries import (
 )
 from tests.kubernetes.running_stack import RunningStack
 from tools.kubernetes.api import Api
+from workloads.nccl.job_manifest import key_secret, manifests
 
 EFA = "vpc.amazonaws.com/efa"
 NODES = 2

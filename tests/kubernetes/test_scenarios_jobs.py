@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 from infra.catalog.names import JOB_INDEX, JOB_NAME
 from infra.nccl_job import Sweep, nccl_job
-from infra.nccl_job_manifest import key_secret, manifests
 from infra.settings import parse
 from tests.kubernetes import stack_objects
 from tests.kubernetes.queries import GPU, RAY, WITHIN_S, condition, is_ready, name, pods, problems, unresolved
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.control_plane import ControlPlane
+from workloads.nccl.job_manifest import key_secret, manifests
 
 ROOM = {"cpu": "192", "memory": "2000Gi", "ephemeral-storage": "3000Gi", "pods": "110", "hugepages-2Mi": "64Gi"}
 DEVICES = {GPU: "8", "vpc.amazonaws.com/efa": "16"}

@@ -15,7 +15,6 @@ from cyclopts import App
 
 from infra.catalog.names import JOB_LABEL, NAMESPACE, NODE_TYPE
 from infra.kubernetes.workload_objects import with_supporting
-from infra.nccl_job_manifest import as_yaml
 from infra.outputs import Nodes, job_stack
 from infra.plan import ray_args
 from infra.settings import LocalSettings
@@ -23,6 +22,7 @@ from infra.terminal import printable
 from workloads.client.plan import read_settings
 from workloads.client.stack import PROJECT, name_of
 from workloads.exits import WorkloadError
+from workloads.nccl.job_manifest import as_yaml
 from workloads.options import Flat, Stack, option
 from workloads.render.request import Request
 from workloads.secrecy import command_without_secrets

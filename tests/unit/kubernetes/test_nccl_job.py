@@ -16,10 +16,10 @@ from infra.catalog.fabrics import INSTALLED, OBSOLETE
 from infra.fabric import GpuPod
 from infra.kubernetes.pods import NCCL_JOB_POD, script_files
 from infra.nccl_job import HOST_NAME_ROOM, IMAGES, NcclJob, Sweep, nccl_job, size
-from infra.nccl_job_manifest import key_secret, manifests, mpirun
 from infra.plan import plan
 from infra.settings import Settings, parse
 from tests.unit.stacks import EKS, GKE, LOCAL, changed
+from workloads.nccl.job_manifest import key_secret, manifests, mpirun
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN_DRANET = {"fabric": "dranet", "nodes.capacity": "spot", "nodes.min": 1}
