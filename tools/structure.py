@@ -20,11 +20,11 @@ GROUND = "evidence exits hardware loading options rendezvous results sealed secr
 MIDDLE = "client gang"
 TOP = "cli doctor image monitor nccl render run serving slurm train"
 FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for name in names.split()}
-# What workloads read of infra, and the modules that print Kubernetes objects.
-READ = ("infra.outputs", "infra.catalog", "infra.settings", "infra.terminal", "infra.listener")
-PRINTERS = [f"workloads.{each}" for each in ("client.plan", "nccl.manifest", "nccl.job_manifest", "render.commands")]
 # All of infra that a program on the cluster may import: it needs Python's library only.
-ON_CLUSTER = ("infra.listener",)
+ON_CLUSTER = ("infra.listener", "infra.kubernetes.indexed_job_pod")
+# What workloads read of infra, and the modules that print Kubernetes objects.
+READ = ("infra.outputs", "infra.catalog", "infra.settings", "infra.terminal", *ON_CLUSTER)
+PRINTERS = [f"workloads.{each}" for each in ("client.plan", "nccl.manifest", "nccl.job_manifest", "render.commands")]
 CLIENTS = ("workloads.cli", "workloads.monitor.app")
 # What only some modules of infra, workloads and tools may use (docs/decisions/0036-start-ranks-in-one-place.md).
 HOMES = {
@@ -171,7 +171,7 @@ def _chain(module: str, imports: Mapping[str, Mapping[str, int]]) -> list[str]:
     chains, seen = [[module]], {module}
     for chain in chains:
         for target in imports.get(chain[-1], ()):
-            if target.startswith("infra.") and target not in ON_CLUSTER:
+            if target.startswith("infra.") and not any(_within(target, each) for each in ON_CLUSTER):
                 return [*chain[1:], target]
             if target not in seen:
                 seen.add(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -112,6 +113,16 @@ def free_port(address: str = "") -> int:
                 continue
             return port
     raise OSError(f"no free TCP port between {PORTS.start} and {PORTS.stop} on this node")
+
+
+def listen(address: str) -> socket.socket:
+    """Return a socket that listens on a free port. Another process may take one that was free a moment ago."""
+    while True:
+        try:
+            return socket.create_server((address, free_port(address)), backlog=socket.SOMAXCONN)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 def resolve(host: str) -> str:

@@ -12,32 +12,33 @@ user, counts dead nodes, and exits with 0 when Ray does not start (ray: scripts/
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import itertools
 import json
 import os
 import re
-import select
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from asyncio.subprocess import Process
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from infra.kubernetes.indexed_job_pod.link import BROKEN, Link, Members, Message, RefusedError, join
+from infra.kubernetes.indexed_job_pod.part import OverError, Supervisor, exit_code
 from workloads import temporary
 from workloads.gang.guard import PRCTL, SUBREAPER, die_with_parent, kill_descendants
 from workloads.rendezvous import select_interface
 from workloads.slurm import facts, head
-from workloads.slurm.members import ImpostorError, Link, Members
 
 TEMPORARY = facts.TEMPORARY
 PLACE = "rdma-ray-slurm-"  # without user and job: the paths of sockets are below it
 LOCK = "lock"
-POLL_S = 0.2
+REAP_S = 1.0
 START_POLL_S = 1.0  # of Ray's state, and of the shared file system
 SIGNAL_S = 1.0
 GRACE_S = 10.0
@@ -50,15 +51,7 @@ LINES = 12  # of Ray's log to show
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Stop(Exception):  # noqa: N818
-    """The end of this node: its exit code, and the reason for the job's log."""
-
-    def __init__(self, code: int, reason: str = "") -> None:
-        super().__init__(reason)
-        self.code = code
-
-
-class SlurmNode:
+class SlurmNode(Supervisor):
     """This node. `run` returns its exit code.
 
     Args:
@@ -69,6 +62,7 @@ class SlurmNode:
     """
 
     def __init__(self, folder: Path, place: Path, wait_s: float, machine: str, fabric: Mapping[str, Any]) -> None:
+        super().__init__()
         self.folder, self.place, self.deadline = folder, place, time.monotonic() + wait_s
         self.wait_s, self.machine, self.fabric = wait_s, machine, fabric
         self.name = os.environ["SLURMD_NODENAME"]
@@ -79,135 +73,138 @@ class SlurmNode:
         self.token = (folder / "token").read_text()
         self.environment = facts.environment(os.environ, folder, place)
         select_interface(self.address, self.environment)
-        self.signal = 0
-        self.contained = "RDMA_RAY_CONTAINED" in os.environ
-        """Whether standard input is a pipe that ends with the job (`contained` in job.sh)."""
-        self.ray: subprocess.Popen[bytes] | None = None
-        self.process: subprocess.Popen[bytes] | None = None
-        """The command, on the first node."""
+        self.members: Members | None = None
+        """The other nodes, on the first node."""
+        self.rays: list[Process] = []
 
-    def run(self, command: Sequence[str]) -> int:
-        """Act as the head or a worker until the end of the cluster."""
+    async def run(self, command: Sequence[str]) -> int:
+        """Be the head or a worker until the end of the cluster."""
         for warning in facts.warnings(os.environ):
             say(f"{self.name}: {warning}")
+        self.background(self._reap())
+        if "RDMA_RAY_CONTAINED" in os.environ:  # standard input is a pipe that ends with the job (job.sh)
+            asyncio.get_running_loop().add_reader(0, self._input)
         try:
-            if os.environ.get("SLURM_PROCID") == "0":
-                self._head(command)
-            else:
-                self._worker()
-        except Stop as stop:
-            if str(stop):
-                say(str(stop))
-            return stop.code
+            await (self._head(command) if os.environ.get("SLURM_PROCID") == "0" else self._worker())
+        except OverError as over:
+            if str(over):
+                say(str(over))
+            return over.code
+        finally:
+            await self.stop(GRACE_S)
+            if self.members is not None:
+                await self.members.close()
+            await self._kill()
         return 0
 
-    def _head(self, command: Sequence[str]) -> None:
-        with Members(self.address, self.token, self.nodes, say) as members:
-            cluster = self._start_head()
-            write(self.folder / "head.json", {"gcs": cluster.gcs, "members": members.port, "address": self.address})
-            joined = members.seen
-            while missing := sorted(set(self.nodes) - (alive := cluster.alive()).keys()):
-                why = [f"{name} ({'its Ray does not join' if name in joined else 'not started'})" for name in missing]
-                self._wait(members, f"missing {', '.join(why)}: not all nodes joined")
-            described = cluster.outputs(self.folder, alive, self.machine, self.fabric)
-            write(self.folder / "outputs.json", described)
-            say(f"Ray runs on {len(self.nodes)} nodes: {', '.join(self.nodes)}; outputs {self.folder / 'outputs.json'}")
-            if command:
-                environment = self.environment | head.entry_environment(described, cluster.gcs, self.place)
-                with _own_words(command[0]):
-                    self.process = subprocess.Popen(command, env=environment, start_new_session=True)
-            try:
-                while self.process is None or self.process.poll() is None:
-                    self._check(members)
-                    time.sleep(POLL_S)
-            finally:
-                if self.process is not None:
-                    end(self.process)
-            code = int(self.process.returncode)
-            raise Stop(code if code >= 0 else 128 - code)
+    async def _head(self, command: Sequence[str]) -> None:
+        listener = facts.listen(self.address)
+        self.members = Members(listener, self.token, self.nodes, self.folder.name, say, self._heard)
+        cluster = await self._start_head()
+        write(self.folder / "head.json", {"gcs": cluster.gcs, "members": self.members.port, "address": self.address})
+        while missing := sorted(set(self.nodes) - (alive := await self._alive(cluster)).keys()):
+            joined = self.members.links
+            why = [f"{name} ({'its Ray does not join' if name in joined else 'not started'})" for name in missing]
+            await self._pause(f"missing {', '.join(why)}: not all nodes joined")
+        described = cluster.outputs(self.folder, alive, self.machine, self.fabric)
+        write(self.folder / "outputs.json", described)
+        say(f"Ray runs on {len(self.nodes)} nodes: {', '.join(self.nodes)}; outputs {self.folder / 'outputs.json'}")
+        if not command:
+            await self.unless_over(asyncio.Event().wait())
+        environment = self.environment | head.entry_environment(described, cluster.gcs, self.place)
+        with _own_words(command[0]):
+            process = await self.start(*command, environment=environment, stdin=None)
+        raise OverError(exit_code(await self.unless_over(process.wait())), "")
 
-    def _worker(self) -> None:
+    async def _worker(self) -> None:
         found = self.folder / "head.json"
         while not found.exists():
-            self._wait(None, f"{self.name}: the head did not start")
+            await self._pause(f"{self.name}: the head did not start")
         cluster = json.loads(found.read_text())
-        with self._link(cluster["address"], cluster["members"]) as link:
-            for attempt in itertools.count(1):
-                ray = self._start_ray([f"--address={cluster['gcs']}"])
-                while not link.closed(POLL_S):
-                    if ray.poll() is not None and not (self.folder / "outputs.json").exists() and self._again(attempt):
-                        break
-                    self._check(None)
-                else:
-                    return
-                kill_descendants(reap)
+        link = await self._link(cluster["address"], cluster["members"])
+        self.background(link.beat())
+        gone = asyncio.ensure_future(_end_of(link))
+        for attempt in itertools.count(1):
+            ray = await self._start_ray([f"--address={cluster['gcs']}"])
+            ended = asyncio.ensure_future(ray.wait())
+            await self.unless_over(asyncio.wait({gone, ended}, return_when=asyncio.FIRST_COMPLETED))
+            if gone.done():
+                return
+            if (self.folder / "outputs.json").exists() or not self._again(attempt):
+                raise self._without_ray(ray)
+            await self._kill()
 
-    def _link(self, address: str, port: int) -> Link:
+    async def _link(self, address: str, port: int) -> Link:
         while True:
             try:
-                return Link(address, port, self.name, self.token)
-            except ImpostorError as error:
-                raise Stop(1, f"{self.name}: refused {address}:{port} as the first node: {error}") from None
-            except OSError as error:
-                self._wait(None, f"{self.name}: the first node does not answer at {address}:{port} ({error})")
+                return await self.unless_over(join(address, port, self.token, self.name, self.folder.name))
+            except RefusedError as error:
+                raise OverError(1, f"{self.name}: refused {address}:{port} as the first node: {error}") from None
+            except BROKEN as error:
+                why = str(error) or "no answer"
+                await self._pause(f"{self.name}: the first node does not answer at {address}:{port} ({why})")
 
-    def _start_head(self) -> head.Cluster:
+    async def _start_head(self) -> head.Cluster:
         """Start Ray's head. Another job may take a port between the moment it is found free and Ray's start."""
         for attempt in itertools.count(1):
             cluster = head.Cluster(self.address, self.token, self.nodes, self.place / "ray")
             self.environment |= cluster.variables
-            ray = self._start_ray(cluster.arguments)
-            while self.name not in cluster.alive():
-                try:
-                    self._wait(None, f"Ray's head on {self.name} does not answer")
-                except Stop:
-                    if ray.poll() is None or self.signal or not self._again(attempt):
-                        raise
-                    break
-            else:
-                return cluster
-            kill_descendants(reap)
+            ray = await self._start_ray(cluster.arguments)
+            while ray.returncode is None:
+                if self.name in await self._alive(cluster):
+                    self.background(self._watch(ray))
+                    return cluster
+                await self._pause(f"Ray's head on {self.name} does not answer")
+            if not self._again(attempt):
+                raise self._without_ray(ray)
+            await self._kill()
         raise AssertionError
 
-    def _start_ray(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    async def _alive(self, cluster: head.Cluster) -> dict[str, Mapping[str, float]]:
+        return await self.unless_over(asyncio.to_thread(cluster.alive))
+
+    async def _start_ray(self, arguments: Sequence[str]) -> Process:
         command = [sys.executable, "-c", head.START, "start", "--block", f"--node-name={self.name}"]
         command += [f"--temp-dir={self.place / 'ray'}", f"--node-ip-address={self.address}", "--disable-usage-stats"]
         # By default the workers' ports are a fixed range, which another Ray on this node would share.
         command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={facts.free_port()}"]
         command += [*facts.resources(os.environ), *arguments]
         with (self.place / "ray.log").open("wb") as log:
-            self.ray = subprocess.Popen(
-                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.place,
-                preexec_fn=die_with_parent,
+            ray = await asyncio.create_subprocess_exec(
+                *command, env=self.environment, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self.place, preexec_fn=die_with_parent,
             )  # fmt: skip
-        return self.ray
+        self.rays.append(ray)
+        return ray
 
-    def _check(self, members: Members | None) -> None:
-        """Raise Stop at a signal, when this node's Ray has ended, and when another node is lost or did not start."""
-        reap({process.pid for process in (self.ray, self.process) if process is not None})
-        if self.signal:
-            raise Stop(128 + self.signal)
-        if self.contained and select.select([0], [], [], 0)[0] and not os.read(0, 1):
-            raise Stop(1, f"node {self.name}: Slurm has killed the client of its container")
-        if self.ray is not None and self.ray.poll() is not None:
-            raise Stop(1, f"node {self.name}: its Ray ended with status {self.ray.returncode}:\n{self._tail()}")
-        if members is not None and (lost := members.lost()):
+    async def _watch(self, ray: Process) -> None:
+        await ray.wait()
+        over = self._without_ray(ray)
+        self.end(over.code, str(over))
+
+    def _without_ray(self, ray: Process) -> OverError:
+        return OverError(1, f"node {self.name}: its Ray ended with status {ray.returncode}:\n{self._tail()}")
+
+    def _heard(self, name: str, message: Message) -> None:
+        if message["kind"] == "lost":
             # A signal of Slurm reaches the nodes one after the other.
-            time.sleep(SIGNAL_S)
-            if self.signal:
-                raise Stop(128 + self.signal)
-            raise Stop(1, f"node {lost} is lost: its process ended, or it does not answer")
+            why = f"node {name} is lost: its process ended, or it does not answer"
+            asyncio.get_running_loop().call_later(SIGNAL_S, self.end, 1, why)
 
-    def _wait(self, members: Members | None, late: str) -> None:
-        """Pause in the start of the cluster. Raise Stop with `late` at the time limit, and when any node failed."""
-        self._check(members)
+    def _input(self) -> None:
+        if not os.read(0, 1):
+            asyncio.get_running_loop().remove_reader(0)
+            self.end(1, f"node {self.name}: Slurm has killed the client of its container")
+
+    async def _pause(self, late: str) -> None:
+        """Pause in the start of the cluster. Raise OverError at the time limit, with `late`, and when a node failed."""
         for failed in {path.name.removeprefix("failed-") for path in self.folder.glob("failed-*")} & self.nodes.keys():
-            raise Stop(1, f"node {failed} did not start: its message is above")
+            raise OverError(1, f"node {failed} did not start: its message is above")
         if not self.folder.exists():
-            raise Stop(1)  # the head has ended, and has said why
+            raise OverError(1, "")  # the head has ended, and has said why
         if time.monotonic() > self.deadline:
-            raise Stop(1, f"{late} within {self.wait_s:g} s (--wait)")
-        time.sleep(START_POLL_S)
+            raise OverError(1, f"{late} within {self.wait_s:g} s (--wait)")
+        await self.unless_over(asyncio.sleep(START_POLL_S))
 
     def _again(self, attempt: int) -> bool:
         """Return whether a Ray that has ended while it started gets another attempt."""
@@ -221,6 +218,33 @@ class SlurmNode:
         """Return the end of Ray's log, without what it prints about its state."""
         lines = _COLOR.sub("", (self.place / "ray.log").read_text(errors="replace")).splitlines()
         return "\n".join([line for line in lines if line.strip() and "[state-dump]" not in line][-LINES:])
+
+    async def _reap(self) -> None:
+        while True:
+            self._reap_orphans()
+            await asyncio.sleep(REAP_S)
+
+    def _reap_orphans(self) -> None:
+        """Wait for orphans that have ended: as a subreaper, this process inherits them. asyncio waits for its own."""
+        own = {process.pid for process in (*self.processes, *self.rays) if process.returncode is None}
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in own:
+                os.waitpid(ended.si_pid, 0)
+
+    async def _kill(self) -> None:
+        """Kill every process that this node has started, before its folder goes."""
+        kill_descendants(self._reap_orphans)
+        with contextlib.suppress(TimeoutError):  # it hangs in the kernel
+            async with asyncio.timeout(GRACE_S):
+                for process in (*self.processes, *self.rays):
+                    await process.wait()
+
+
+async def _end_of(link: Link) -> None:
+    """Wait until the first node has ended, or does not answer."""
+    with contextlib.suppress(*BROKEN):
+        while True:
+            await link.receive()
 
 
 @contextlib.contextmanager
@@ -246,31 +270,14 @@ def own_place() -> Iterator[Path]:
                     temporary.remove(place, folder)
 
 
-def reap(children: Collection[int] = ()) -> None:
-    """Wait for orphans that have ended: as a subreaper, this process inherits them. `children` have their own wait."""
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in children:
-            os.waitpid(ended.si_pid, 0)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to a command's process group, and SIGKILL after the grace."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
-            return
-
-
 @contextlib.contextmanager
 def _own_words(program: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise Stop(127, f"COMMAND: there is no program {program!r} on the first node") from None
+        raise OverError(127, f"COMMAND: there is no program {program!r} on the first node") from None
     except PermissionError:
-        raise Stop(126, f"COMMAND: {program!r} cannot be executed on the first node") from None
+        raise OverError(126, f"COMMAND: {program!r} cannot be executed on the first node") from None
 
 
 def write(path: Path, document: object) -> None:
@@ -288,28 +295,18 @@ def say(text: str) -> None:
     print(f"rdma-ray: {text}", flush=True)
 
 
-def main(folder: str, wait_s: str, machine: str, fabric: str, *command: str) -> int:
+async def run(folder: str, wait_s: str, machine: str, fabric: str, *command: str) -> int:
     """Run this node to its end, and return its exit code."""
-    noted: list[int] = []
-    nodes: list[SlurmNode] = []
-
-    def note(number: int, _frame: object) -> None:
-        noted.append(number)
-        for node in nodes:
-            node.signal = number
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, note)
-    PRCTL(SUBREAPER, 1, 0, 0, 0)
-    os.umask(0o077)
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    for number in signals:
+        loop.add_signal_handler(number, lambda: None)  # noted, for the handler that the loop finds later
     try:
         with own_place() as place:
-            nodes.append(node := SlurmNode(Path(folder), place, float(wait_s), machine, json.loads(fabric)))
-            node.signal = noted[0] if noted else 0
-            try:
-                return node.run(command)
-            finally:
-                kill_descendants(reap)  # before its folder goes
+            node = SlurmNode(Path(folder), place, float(wait_s), machine, json.loads(fabric))
+            for number in signals:
+                loop.add_signal_handler(number, node.end, 128 + number, "")
+            return await node.run(command)
     except OSError as error:
         # A canceled job has no folder any more, a name no address, a disk no space.
         say(f"{os.environ['SLURMD_NODENAME']}: {error}")
@@ -317,4 +314,6 @@ def main(folder: str, wait_s: str, machine: str, fabric: str, *command: str) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    PRCTL(SUBREAPER, 1, 0, 0, 0)
+    os.umask(0o077)
+    sys.exit(asyncio.run(run(*sys.argv[1:])))

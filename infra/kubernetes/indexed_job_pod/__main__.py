@@ -8,7 +8,7 @@ import sys
 
 from .exits import STOPPED
 from .head import Head
-from .part import OverError
+from .part import GRACE_S, OverError
 from .pod import Pod, pod_of
 from .worker import Worker
 
@@ -25,7 +25,7 @@ async def run(pod: Pod) -> int:
         code, why = over.code, str(over)
     pod.say(f"{why}; exit code {code}")
     await part.dismiss(code, why)
-    await part.stop()
+    await part.stop(GRACE_S)
     return code
 
 

@@ -1,87 +1,42 @@
-"""Code that head and workers share: their connection, processes by id, and the first reason to end."""
+"""The processes of a node and the first reason to end it, for pods and nodes of Slurm; what pods do besides."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from .exits import RAY_FAILED
 from .pod import Pod
 
-BEAT_S = 5.0
-SILENCE_S = 60.0
-"""A node that is lost closes no connection; it only stops sending."""
 ANSWER_S = 15.0
 GRACE_S = 20.0
 
-Message = dict[str, Any]
-BROKEN = (OSError, TimeoutError, ValueError, KeyError, TypeError, ArithmeticError)
-"""Errors that the end of a connection, silence, and malformed messages raise."""
 T = TypeVar("T")
 
 
-class Link:
-    """A connection between a worker and its head: one JSON object per line, with heartbeats."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-
-    def send(self, kind: str, **fields: object) -> None:
-        """Send a message; `receive` detects a broken connection."""
-        self._writer.write(json.dumps({"kind": kind, **fields}).encode() + b"\n")
-
-    async def receive(self, timeout_s: float = SILENCE_S) -> Message:
-        """Return the next message that is not a heartbeat. Raises one of `BROKEN`."""
-        while True:
-            line = await asyncio.wait_for(self._reader.readline(), timeout_s)
-            if not line.endswith(b"\n"):
-                raise ConnectionError("the connection was closed")
-            try:
-                message = json.loads(line)
-            except RecursionError:
-                raise ValueError("not a message") from None
-            if not isinstance(message, dict) or "kind" not in message:
-                raise ValueError("not a message")
-            if message["kind"] != "beat":
-                return message
-
-    async def beat(self) -> None:
-        """Send heartbeats forever."""
-        while True:
-            await asyncio.sleep(BEAT_S)
-            self.send("beat")
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
-
-
 class OverError(Exception):
-    """This pod ends, with this exit code and the reason for the log."""
+    """This node ends, with this exit code and the reason for the log."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
         self.code = code
 
 
-@dataclass
-class JobPod:
-    """Base of head and workers: processes, and the first reason to end."""
+class Supervisor:
+    """Base of heads and workers: their processes, and the first reason to end."""
 
-    pod: Pod
-    over: asyncio.Future[OverError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    processes: list[asyncio.subprocess.Process] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.over: asyncio.Future[OverError] = asyncio.get_running_loop().create_future()
+        self.tasks: list[asyncio.Task[None]] = []
+        self.processes: list[asyncio.subprocess.Process] = []
 
     def end(self, code: int, why: str) -> None:
-        """End this pod; only the first reason counts."""
+        """End this node; only the first reason counts."""
         if not self.over.done():
             self.over.set_result(OverError(code, why))
 
@@ -99,28 +54,54 @@ class JobPod:
         return task.result()
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine until this pod ends."""
+        """Run a coroutine until this node ends."""
         self.tasks.append(asyncio.ensure_future(work))
 
-    async def start(self, *argv: str, **environment: str) -> asyncio.subprocess.Process:
+    async def start(
+        self, *argv: str, environment: Mapping[str, str], stdin: int | None = asyncio.subprocess.DEVNULL
+    ) -> asyncio.subprocess.Process:
         """Start a process as the leader of a new session, so that its whole process group can be ended."""
-        process = await asyncio.create_subprocess_exec(
-            *argv, env=os.environ | environment, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
-        )
+        process = await asyncio.create_subprocess_exec(*argv, env=environment, stdin=stdin, start_new_session=True)
         self.processes.append(process)
         return process
+
+    async def stop(self, grace_s: float) -> None:
+        """End the processes by their ids, the youngest first: by SIGTERM, and by SIGKILL after the grace."""
+        for task in self.tasks:
+            task.cancel()
+        for process in reversed(self.processes):
+            if process.returncode is None:
+                _signal(process.pid, signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), grace_s)
+            # Children that outlive a process are still in the group of its session.
+            _signal(process.pid, signal.SIGKILL)
+
+
+def exit_code(returned: int) -> int:
+    """Return the exit code of a process as a shell does: 128 + N for signal N."""
+    return returned if returned >= 0 else 128 - returned
+
+
+def _signal(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+
+
+class JobPod(Supervisor):
+    """Base of head and workers."""
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__()
+        self.pod = pod
 
     async def start_ray(self, *arguments: str) -> None:
         """Start Ray's node; its end is a reason to end this pod."""
         argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
         # A drain has no use: when a pod ends, the whole cluster does.
-        process = await self.start(
-            *argv,
-            f"--node-ip-address={self.pod.address}",
-            *self.pod.ray,
-            *arguments,
-            RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="0",
-        )
+        environment = os.environ | {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
+        argv += [f"--node-ip-address={self.pod.address}", *self.pod.ray, *arguments]
+        process = await self.start(*argv, environment=environment)
 
         async def watch() -> None:
             code = await process.wait()
@@ -138,23 +119,5 @@ class JobPod:
             environment |= {name: str(value) for name, value in places.items()}
             environment |= {f"PET_{name}": str(value) for name, value in places.items()}
             environment |= {"RANK": str(pod.index), "WORLD_SIZE": str(pod.nodes)}
-        process = await self.start("/bin/sh", "-c", pod.entrypoint, **environment)
-        code = await process.wait()
-        return code if code >= 0 else 128 - code
-
-    async def stop(self) -> None:
-        """End the processes of this pod by their ids, the youngest first."""
-        for task in self.tasks:
-            task.cancel()
-        for process in reversed(self.processes):
-            if process.returncode is None:
-                _signal(process.pid, signal.SIGTERM)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), GRACE_S)
-            # Children that outlive a process are still in the group of its session.
-            _signal(process.pid, signal.SIGKILL)
-
-
-def _signal(leader: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, number)
+        process = await self.start("/bin/sh", "-c", pod.entrypoint, environment=os.environ | environment)
+        return exit_code(await process.wait())

@@ -1,10 +1,8 @@
-"""One pod: its environment, its command line, and its proofs."""
+"""One pod: its environment and its command line."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import hmac
 import json
 import os
 from dataclasses import dataclass
@@ -57,11 +55,6 @@ class Pod:
     def say(self, text: str) -> None:
         """Write one line to the pod's log."""
         print(f"[pod {self.index}] {text}", flush=True)
-
-    def proof(self, role: str, *parts: object) -> str:
-        """Return a proof that only a holder of this Job's token can compute; `parts` bind it to one handshake."""
-        text = json.dumps([role, self.job, *parts])
-        return hmac.new(self.token.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def pod_of(arguments: list[str]) -> Pod:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
-import secrets
 import socket
 import time
 from collections.abc import AsyncIterator
 
 from .exits import HEAD_NOT_FOUND, PEER_LOST, WRONG_TOKEN, of_peer
-from .part import ANSWER_S, BROKEN, JobPod, Link, OverError
+from .link import BROKEN, Link, RefusedError, join
+from .part import ANSWER_S, JobPod, OverError
 from .pod import Pod
 
 LOOK_S, LOOK_MOST_S = 0.5, 5.0
 """Pauses grow, because pods may search for hours, and every attempt is a DNS query."""
-
-
-class NotTheHeadError(Exception):
-    """The peer at an address is not the head of this Job."""
 
 
 class Worker(JobPod):
@@ -26,17 +21,17 @@ class Worker(JobPod):
 
     def __init__(self, pod: Pod) -> None:
         super().__init__(pod)
-        self.node = f"{pod.index}-{secrets.token_hex(8)}"
         self.link: Link | None = None
 
     async def run(self) -> int:
         """Find the head, join its Ray cluster, and follow its messages until it sends the exit code."""
         pod = self.pod
-        link, head, generation = await self.unless_over(self._find())
+        link, head = await self.unless_over(self._find())
+        generation = link.generation
         self.link = link
         self.background(link.beat())
         pod.say(f"joins generation {generation} at {head}")
-        await self.start_ray(f"--address={head}:{pod.gcs_port}", f"--node-name={self.node}")
+        await self.start_ray(f"--address={head}:{pod.gcs_port}", f"--node-name={pod.index}-{link.nonce}")
         while True:
             try:
                 said = await self.unless_over(link.receive())
@@ -46,17 +41,17 @@ class Worker(JobPod):
             if said["kind"] == "end":
                 raise OverError(of_peer(int(said["code"])), f"the head ended: {said['why']}")
             if said["kind"] == "go" and pod.everywhere:
-                self.background(self._work(link, generation, head))
+                self.background(self._work(link, head))
 
     async def dismiss(self, code: int, why: str) -> None:
         """Send the head the reason why this pod ends, unless the head ended it."""
         if self.link is not None and code:
             self.link.send("failed", code=code, why=why)
 
-    async def _work(self, link: Link, generation: str, head: str) -> None:
-        link.send("exit", code=await self.run_entrypoint(generation, head))
+    async def _work(self, link: Link, head: str) -> None:
+        link.send("exit", code=await self.run_entrypoint(link.generation, head))
 
-    async def _find(self) -> tuple[Link, str, str]:
+    async def _find(self) -> tuple[Link, str]:
         deadline = time.monotonic() + self.pod.wait_s
         seen: dict[str, str] = {}
         pause = LOOK_S
@@ -64,8 +59,13 @@ class Worker(JobPod):
         while time.monotonic() < deadline:
             async for source, host, port in self._places(seen):
                 try:
-                    return await self._join(host, port)
-                except NotTheHeadError as error:
+                    return await join(host, port, self.pod.token, str(self.pod.index), self.pod.job), host
+                except RefusedError as error:
+                    if error.kind == "token":
+                        why = f"wrong token: the head at {host}:{port} has another one than this pod"
+                        raise OverError(WRONG_TOKEN, why) from None
+                    if error.kind == "second":
+                        raise OverError(PEER_LOST, f"{error}, which was lost before") from None
                     # Logged at once, for a user who reads the log while the pod waits.
                     if seen.get(source) != (line := f"{source} leads to {host}:{port}: {error}"):
                         self.pod.say(line)
@@ -99,26 +99,3 @@ class Worker(JobPod):
                 seen["the file"] = f"the file {pod.file} is stale: it belongs to Job {published['job']}"
         except BROKEN as error:
             seen["the file"] = f"the file {pod.file} cannot be read ({type(error).__name__})"
-
-    async def _join(self, host: str, port: int) -> tuple[Link, str, str]:
-        pod = self.pod
-        link = Link(*await asyncio.wait_for(asyncio.open_connection(host, port), ANSWER_S))
-        try:
-            hello = await link.receive(ANSWER_S)
-            if hello["job"] != pod.job:
-                raise NotTheHeadError(f"that is the head of another Job, {hello['job']}")
-            generation, nonce, own = str(hello["generation"]), str(hello["nonce"]), secrets.token_hex(16)
-            bound = (generation, nonce, own, pod.index, self.node)
-            proof = pod.proof("worker", *bound)
-            link.send("join", index=pod.index, node=self.node, nonce=own, proof=proof)
-            said = await link.receive(ANSWER_S)
-            if said["kind"] == "end":
-                raise OverError(of_peer(int(said["code"])), str(said["why"]))
-            if said["kind"] == "refused" or not hmac.compare_digest(pod.proof("head", *bound), str(said["proof"])):
-                raise OverError(
-                    WRONG_TOKEN, f"wrong token: the head at {host}:{port} has a different token than this pod"
-                )
-        except BaseException:
-            link.close()
-            raise
-        return link, host, generation

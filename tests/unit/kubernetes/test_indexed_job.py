@@ -164,21 +164,6 @@ def test_pod_that_cannot_start_prints_the_reason(
     assert message in capsys.readouterr().err
 
 
-def test_proof_is_specific_to_job_token_role_and_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ["--nodes=2", "--head-host=h", "--wait-s=1", "--entrypoint=true"]
-    own = pod(monkeypatch, arguments, ENVIRONMENT)
-    proofs = [
-        own.proof("worker", "g", "a", "b", 1),
-        own.proof("head", "g", "a", "b", 1),
-        own.proof("worker", "g", "a", "c", 1),
-        own.proof("worker", "g2", "a", "b", 1),
-        pod(monkeypatch, arguments, ENVIRONMENT | {"JOB_UID": "other"}).proof("worker", "g", "a", "b", 1),
-        pod(monkeypatch, arguments, ENVIRONMENT | {"RAY_AUTH_TOKEN": "other"}).proof("worker", "g", "a", "b", 1),
-    ]
-    assert len(set(proofs)) == len(proofs)
-    assert own.proof("worker", "g", "a", "b", 1) == proofs[0]
-
-
 def test_docs_list_every_exit_code() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "indexed-job.md").read_text(encoding="utf-8")
     listed = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("|") and line[2].isdigit()}

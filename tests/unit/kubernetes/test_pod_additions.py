@@ -9,11 +9,11 @@ import pytest
 from infra.kubernetes.queue_objects import cluster_queue
 from infra.kubernetes.workload_objects import workload
 from infra.nccl_job import Sweep, nccl_job
-from infra.nccl_job_manifest import manifests
 from infra.plan import ray_args
 from infra.settings import CloudSettings, parse
 from infra.settings.pods import RESERVED
 from tests.unit.stacks import EKS, GKE, changed
+from workloads.nccl.job_manifest import manifests
 
 ADDED: dict[str, Any] = {
     "storage.bucket": "ours",

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import inspect
+import json
 import os
 import resource
-import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 from ray.scripts import scripts
 
+from infra.kubernetes.indexed_job_pod.link import Members
+from infra.kubernetes.indexed_job_pod.part import OverError
 from infra.outputs import Outputs
-from tests.clone import wait_until
 from tests.other_user import OtherUser, needs_root
 from workloads.slurm import facts, head, node
-from workloads.slurm.members import Link, Members
 from workloads.slurm.script import known_fabric
 
 
@@ -136,20 +138,51 @@ def test_ray_has_what_turns_its_client_server_off() -> None:
     assert "has_ray_client = get_ray_client_dependency_error() is None" in inspect.getsource(scripts)
 
 
-def test_nodes_notice_each_others_end() -> None:
-    """Only connections with the token count; others neither hold up nor end the cluster."""
-    with Members("127.0.0.1", "token", ["n1", "n2"], lambda _: None) as members:
-        silent = socket.create_connection(("127.0.0.1", members.port))
-        with pytest.raises(ConnectionError):
-            Link("127.0.0.1", members.port, "n1", "wrong")
-        one, two = (Link("127.0.0.1", members.port, name, "token") for name in ("n1", "n2"))
-        wait_until(lambda: members.seen.keys() == {"n1", "n2"}, timeout_s=10)
-        assert members.lost() is None
-        assert not two.closed(0.0)
-        one.__exit__()
-        wait_until(lambda: members.lost() == "n1", timeout_s=10)
-        silent.close()
-    assert two.closed(5.0)
+ADDRESS, TOKEN = "127.0.0.1", "0123456789abcdef" * 4
+
+
+def a_node(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = "n1", wait_s: float = 5.0) -> node.SlurmNode:
+    """Return a node of a job of two, without Ray: it has its folder and its token."""
+    for file, text in {"token": TOKEN, "nodes": f"n0 {ADDRESS}\nn1 {ADDRESS}\n"}.items():
+        (folder / file).write_text(text)
+    folder.chmod(0o700)
+    monkeypatch.setenv("SLURMD_NODENAME", name)
+    monkeypatch.setattr(facts, "resolve", lambda _: ADDRESS)
+    monkeypatch.setattr(node, "START_POLL_S", 0.05)
+    monkeypatch.setattr(node, "SIGNAL_S", 0.05)
+    return node.SlurmNode(folder, folder, wait_s, "", {})
+
+
+def test_node_meets_only_the_first_node_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`head.json` outlives the first node when its host loses power; another user may get the port then.
+
+    A connection that an attack on the first node ended is no end of the job: the node tries again until its time limit.
+    """
+    started: list[object] = []
+
+    async def run() -> None:
+        monkeypatch.setattr(node.SlurmNode, "_start_ray", lambda *_: started.append(_))
+        first, worker = a_node(tmp_path, monkeypatch, "n0"), a_node(tmp_path, monkeypatch)
+        first.members = Members(facts.listen(ADDRESS), TOKEN, first.nodes, tmp_path.name, print, first._heard)
+        port = first.members.port
+        link = await worker._link(ADDRESS, port)
+        link.connection.close()
+        with pytest.raises(OverError, match="node n1 is lost: its process ended, or it does not answer") as lost:
+            await first.unless_over(asyncio.sleep(5))
+        assert lost.value.code == 1
+        await first.members.close()
+        impostor = Members(facts.listen(ADDRESS), "another", first.nodes, tmp_path.name, print, first._heard)
+        cluster = {"gcs": f"{ADDRESS}:1", "members": impostor.port, "address": ADDRESS}
+        (tmp_path / "head.json").write_text(json.dumps(cluster))
+        with pytest.raises(OverError, match=f"n1: refused {ADDRESS}:{impostor.port} as the first node: what listens"):
+            await worker._worker()
+        await impostor.close()
+        worker.deadline = time.monotonic() + 1
+        with pytest.raises(OverError, match=rf"does not answer at {ADDRESS}:{port} \(.*\) within 5 s"):
+            await worker._link(ADDRESS, port)
+
+    asyncio.run(run())
+    assert not started, "Ray would send its token"
 
 
 def test_rays_sockets_have_short_paths() -> None:
