@@ -173,9 +173,10 @@ class CloudSettings(PodRules, ServiceRules, Section):
 
     @rule("cluster.systemMachine", source=SYSTEM_MACHINES)
     def system_machine_unfit(self) -> Findings:
-        if not self.heads:
+        machine = self.cluster.system_machine
+        if cpu_machine_vcpus(self.target, machine) < VCPUS_PER_HEAD:
             yield Finding(
-                f"{self.cluster.system_machine} is not known as an x86 machine with {VCPUS_PER_HEAD} vCPUs and 30 GiB, "
+                f"{machine} is not known as an x86 machine with {VCPUS_PER_HEAD} vCPUs and 30 GiB, "
                 "without which Ray's head and the operators may wait forever.",
                 f"choose {SYSTEM_TYPES[self.target]}",
             )
