@@ -9,15 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.addresses import EksAddresses, eks_addresses
-from infra.catalog.aws import (
-    BLOCK_DRAIN_MINUTES,
-    EVICTION_MINUTES,
-    is_local_zone,
-    is_zone_id,
-    region_of,
-    second_zone,
-    zone_region,
-)
+from infra.catalog import aws
+from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
 from infra.catalog.machines import EKS_CATALOG, EksMachine
@@ -73,11 +66,10 @@ class EksNodes(CloudNodes):
     capacity: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
     block_ends: Minute | None = Field(
         None,
-        description="eks, capacity-block: when the block ends, in UTC and in quotes. The nodes are drained"
-        f" {BLOCK_DRAIN_MINUTES} minutes before, {EVICTION_MINUTES} minutes before EC2 begins to terminate them."
-        " Without it, nothing drains them.",
+        description="eks, capacity-block: when the block ends, in UTC and in quotes. The nodes are drained "
+        f"{aws.BLOCK_DRAIN_MINUTES} minutes before, {aws.EVICTION_MINUTES} minutes before EC2 begins to terminate "
+        "them. Without it, nothing drains them.",
     )
-
     placement_group: Text | None = Field(
         None,
         title="a placement group's name or id",
@@ -113,8 +105,7 @@ class EksStorage(CloudStorage):
         ge=SMALLEST_GIB,
         le=1_000_000,
         title="GiB",
-        description="eks: size of the FSx file system in front of the bucket:"
-        f" {SMALLEST_GIB}, or a multiple of {STEP_GIB}.",
+        description=f"eks: size of the FSx file system of the bucket: {SMALLEST_GIB}, or a multiple of {STEP_GIB}.",
     )
     efa: Flag = Field(
         False,
@@ -346,8 +337,8 @@ class EksSettings(CloudSettings):
     def variable_of_older_guides(self) -> Findings:
         for name in (each.partition("=")[0] for each in self.ray.env):
             if name in OBSOLETE:
-                fix = f"remove {name}, except to look for a fault"
-                yield Finding(f"aws-ofi-nccl chooses {name} by the instance type; a fixed value may slow it down.", fix)
+                why = f"aws-ofi-nccl chooses {name} by the instance type; a fixed value may slow it down."
+                yield Finding(why, f"remove {name}, except to look for a fault")
 
     @rule("storage.bucket", source=BUCKETS)
     def bucket_malformed(self) -> Findings:
