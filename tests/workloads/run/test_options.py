@@ -70,7 +70,7 @@ def test_torchrun_s_own_counts_become_the_gang_s(
         (["torchrun", "--nproc-per-node", "cpu", "t.py"], "at least 1"),
         (["torchrun", "--nproc-per-node=9999999999999", "t.py"], "at least 1"),
         (["torchrun", "--nnodes", "3", "t.py"], "--nodes 2 and torchrun's --nnodes 3 contradict"),
-        (["torchrun", "--standalone", "t.py"], "one node, and the run has 2"),
+        (["torchrun", "--standalone", "t.py"], "one node, but the run has 2"),
         (["python", "-m", "torch.distributed.launch", "t.py"], "write torchrun"),
     ],
 )
