@@ -240,7 +240,7 @@ def test_missing_data_is_named(tmp_path: Path, folder: Path, tensors: Path) -> N
     for problem, kind, path, classes in (
         ("--data-path /nowhere: no such folder on node", "imagefolder", "/nowhere", 3),
         ("Couldn't find any class folder in", "imagefolder", tmp_path / "no-classes", 3),
-        ("3 class folders, and the model has 1000 classes.*--set classes=3", "imagefolder", folder, 1000),
+        ("3 class folders, but the model has 1000 classes.*--set classes=3", "imagefolder", folder, 1000),
         (
             "no valid file for the classes empty.*one folder of images per class",
             "imagefolder",
@@ -252,7 +252,7 @@ def test_missing_data_is_named(tmp_path: Path, folder: Path, tensors: Path) -> N
     ):
         with pytest.raises(WorkloadError, match=problem):
             source(config(kind, data_path=str(path), classes=classes)).order(1, 0)
-    with pytest.raises(WorkloadError, match=r"label 2, and the model has 2 classes"):
+    with pytest.raises(WorkloadError, match=r"label 2, but the model has 2 classes"):
         ParquetImages(str(tensors), SIDE, 2, training=True)[0, 2]
     with pytest.raises(
         WorkloadError, match=r"an image of 3072 bytes, not 3 · 64 · 64; set its side with --set image=SI"
