@@ -56,7 +56,7 @@ def test_a_refusal_is_final() -> None:
 
 
 def test_the_id_of_another_job_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="a job j with another command exists"):
+    with pytest.raises(WorkloadError, match="job j already exists with a different command"):
         submit(Head(BAD, accepts=False, command="other"), "j", "run")
 
 
