@@ -204,8 +204,8 @@ def test_fault_round_trips_through_text(text: str, fault: Fault) -> None:
         ("x create explosion", "HOW is one of stockout, quota"),
         ("x make stockout", "make is not create"),
         ("step 0 stockout", "steps count from 1"),
-        ("step -1 stockout", "-1 is no step number"),
-        ("step two stockout", "two is no step number"),
+        ("step -1 stockout", "-1 is not a step number"),
+        ("step two stockout", "two is not a step number"),
     ],
 )
 def test_invalid_fault_is_explained(text: str, says: str) -> None:
