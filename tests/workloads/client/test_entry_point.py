@@ -197,7 +197,7 @@ def test_variable_of_another_origin_is_no_stack(
 ) -> None:
     monkeypatch.setenv(JOB_STACK, "{}")
     assert main(["bench", "nccl"]) == Exit.ERROR
-    assert "the variable RDMA_RAY_STACK do not fit the contract" in capsys.readouterr().err
+    assert "the variable RDMA_RAY_STACK do not match the contract" in capsys.readouterr().err
 
 
 DRIVER = """

@@ -272,9 +272,9 @@ def test_logs_of_no_rank_second_logs_and_bombs_are_refused(tmp_path: Path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
     assert sorted(file.name[:8] for file in files) == ["rank-000", "rank-001"]
     assert sum(file.stat().st_size for file in files) < 5 * 2**20
-    assert folder.summary().endswith("17 were refused: no rank, a second one of a rank, or too large")
+    assert folder.summary().endswith("17 were refused: without a rank, a second log of a rank, or too large")
     for data in (bomb + "AAAA" * raw_log.PACKED, "x", None, 7, ["x"]):
-        with pytest.raises(WorkloadError, match="rank 9 arrived broken"):
+        with pytest.raises(WorkloadError, match="the log of rank 9 is corrupt"):
             folder.take(event | {"rank": 9, "data": data})
 
 

@@ -196,7 +196,7 @@ def test_two_clients_with_one_request_id_start_one_job_with_the_secrets_of_the_f
     monkeypatch.setenv("HF_TOKEN", "another value")
     assert main(run) == Exit.OK
     said = capsys.readouterr().err
-    assert "job nightly-7 exists (SUCCEEDED): nothing is started, and its secrets are those of the client" in said
+    assert "job nightly-7 exists (SUCCEEDED): nothing is started, with the secrets of the client" in said
     assert head.known == {"nightly-7": first}
     assert "another value" not in repr(head.packages[packages:])
 
@@ -212,7 +212,7 @@ def test_the_same_request_id_starts_one_job(head: Head, capsys: pytest.CaptureFi
     assert "a different command, options or code" in capsys.readouterr().err
     Path("train.py").write_text("print(2)")
     assert main([*run, "--", "python", "train.py"]) == Exit.ERROR
-    assert "other code exists (SUCCEEDED): use another ID" in capsys.readouterr().err
+    assert "options or code (SUCCEEDED): use another ID" in capsys.readouterr().err
     assert head.known == {"nightly-7": first}
 
 

@@ -33,7 +33,7 @@ def test_other_images_are_refused(tmp_path_factory: pytest.TempPathFactory, imag
 
 
 def test_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match=f"no checkpoint in {tmp_path}/digits: name the folder"):
+    with pytest.raises(WorkloadError, match=f"no checkpoint in {tmp_path}/digits: choose the folder"):
         digits.Model(f"{tmp_path}/digits")
 
 

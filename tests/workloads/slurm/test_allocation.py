@@ -98,7 +98,7 @@ def start() -> Start:
         ({"OWNER": "4711"}, "-- x", "job 7 belongs to user 4711"),
         ({"SLURM_JOB_ID": "7;x"}, "-- x", "SLURM_JOB_ID=7;x: '7;x' is not the ID of a Slurm job"),
         ({"SLURM_STEP_ID": "3", "SLURM_PROCID": "1"}, "-- x", "this is task 1 of step 7.3"),
-        ({"RDMA_RAY_STACK": "{}"}, "-- x", "a Ray cluster runs this command already, in job 7"),
+        ({"RDMA_RAY_STACK": "{}"}, "-- x", "a Ray cluster already runs this command, in job 7"),
         ({}, "--nodes 1 --machine p7 -- x", "--machine p7: not in the catalog"),
     ],
 )

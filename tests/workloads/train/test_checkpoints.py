@@ -107,7 +107,7 @@ class Harmful:
 DIGEST = {"bytes": 1, "sha256": "0" * 64}
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "flipped bit of a tensor": (lambda run: flip(shard(run), 999), "__1_0.distcp has changed"),
-    "truncated": (lambda run: shard(run).write_bytes(shard(run).read_bytes()[:-9]), "__1_0.distcp has .* and had"),
+    "truncated": (lambda run: shard(run).write_bytes(shard(run).read_bytes()[:-9]), "__1_0.distcp has .*, but had"),
     "empty": (lambda run: shard(run, 0).write_bytes(b""), "__0_0.distcp has 0 bytes"),
     "missing shard of a rank": (lambda run: shard(run).unlink(), "__1_0.distcp cannot be read: No such file"),
     "no metadata": (lambda run: (run / NEW / ".metadata").unlink(), ".metadata cannot be read: No such file"),
@@ -120,12 +120,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda run: card(run, format="rdma-ray/checkpoint/2"),
         "is not a manifest of this version",
     ),
-    "card of another step": (lambda run: shutil.copy(run / OLD / CARD, run / NEW / CARD), "is of step 10"),
+    "card of another step": (lambda run: shutil.copy(run / OLD / CARD, run / NEW / CARD), "is from step 10"),
     "card that lacks files": (lambda run: card(run, files={}), "does not name state.pt"),
     "wrong digest": (lambda run: card(run, files={"state.pt": DIGEST}), "state.pt has .* had 1 when"),
     "shard of another step": (lambda run: shutil.copy(run / OLD / "__1_0.distcp", run / NEW), "distcp has changed"),
     "unreadable": (lambda run: folder_instead(shard(run)), "__1_0.distcp cannot be read"),
-    "more than was written": (lambda run: shard(run).open("ab").write(b"more"), "__1_0.distcp has .* and had"),
+    "more than was written": (lambda run: shard(run).open("ab").write(b"more"), "__1_0.distcp has .*, but had"),
     "code as metadata": (lambda run: forge(run, ".metadata", pickle.dumps(Harmful())), "Path.touch is not part"),
     "code as state": (lambda run: forge(run, "state.pt", pickle.dumps(Harmful())), "it cannot be read"),
 }  # fmt: skip

@@ -116,4 +116,4 @@ def test_errors_reach_the_user_without_a_cluster(tmp_path: Path, capsys: pytest.
         assert main([*command, *arguments]) == Exit.ERROR
         assert capsys.readouterr().err == message
     assert main([*command, "--detach", "--out", str(tmp_path)]) == Exit.ERROR
-    assert "--detach does not wait for a result: leave out --out" in capsys.readouterr().err
+    assert "--detach does not wait for a result: omit --out" in capsys.readouterr().err

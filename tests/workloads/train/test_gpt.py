@@ -155,7 +155,7 @@ def test_another_text_is_refused_between_ranks_and_on_resume(tmp_path: Path) -> 
         (tmp_path / name).write_bytes(rng.bytes(5000))
     spec = request(tmp_path, "run", 2, data_path=f"{tmp_path}/{{rank}}", steps=1).model_dump_json()
     errors = on_ranks(_with_text, 2, spec)
-    assert all("rank 1 on " in (error or "") and "another text than rank 0" in (error or "") for error in errors)
+    assert all("rank 1 on " in (error or "") and "a different text from rank 0" in (error or "") for error in errors)
     assert on_ranks(_with_text, 1, spec) == [None]
     [error] = on_ranks(_with_text, 1, spec.replace("{rank}", "1"))
     assert "the run started with text " in (error or "")
