@@ -2,10 +2,9 @@
 
     python3 -m tools.ci
 
-Programs for later parts are built in the background. After `make check`, two lanes share the machine: `make test` and
-the tests on API servers, which mostly compute, and Slurm and real pods, which mostly wait. Slurm and pods are skipped,
-with the reason, if this machine cannot run them or too little time is left. Standard library only, until `make up` has
-created `.venv`.
+Programs for later parts are built in the background. Real pods, which mostly wait, share the machine with the tests on
+API servers, which mostly compute. Slurm and pods are skipped, with the reason, if this machine cannot run them or too
+little time is left. Standard library only, until `make up` has created `.venv`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.go_build import cache
@@ -33,10 +31,10 @@ BUDGET_S = 85 * 60.0
 PODS_S = 20 * 60.0
 _GRACE_S = 60.0
 _REPEATED_LINES, _REASONS = 40, 100
-# Nodes of Ray have deadlines of their own; the tests on API servers use what is left (see also tools/run_tests.py).
+# Of commands that run at once, those after the first use what it leaves.
 _LATER = ["nice", "-n", "5"]
 
-TESTS, KUBERNETES, PODS, SLURM = "make test", "make test-kubernetes", "make test-pods", "make test-slurm"
+PODS, SLURM = "make test-pods", "make test-slurm"
 # Without etcd, which is a Python package of `.venv`.
 _PROGRAMS = ["python3", "-m", "tools.kubernetes.builds", *builds.PROGRAMS[1:]]
 _IMAGE = [PYTHON, "-c", "from tools.kubernetes import images; images.store()"]
@@ -100,20 +98,17 @@ class Run:
         self.parts.append(CiPart(name, ["nice", "-n", "19", *command], background=True))
         return self.parts[-1]
 
-    def do(self, name: str, *, before: Sequence[str] = (), margin: str = "") -> None:
-        """Run a command to completion, unless the run was interrupted or out of time.
-
-        Args:
-            before: Command that runs it.
-            margin: Text before each printed line.
-        """
+    def do(self, *names: str) -> None:
+        """Run commands at once to completion, unless the run was interrupted or out of time. The first has priority."""
         if reason := self._over():
             self.cut_off = True
-            self.leave_out(name, reason)
+            for name in names:
+                self.leave_out(name, reason)
             return
-        part = CiPart(name, [*before, *name.split()], margin=margin)
-        self.parts.append(part)
-        self.wait(part)
+        for number, name in enumerate(names):
+            command = [*(_LATER if number else ()), *name.split()]
+            self.parts.append(CiPart(name, command, margin=f"{name} │ " if len(names) > 1 else ""))
+        self.wait(*self.parts[-len(names) :])
 
     def wait(self, *parts: CiPart) -> None:
         """Wait for parts; interrupt them when the run is interrupted or out of time."""
@@ -177,13 +172,6 @@ def too_late(left_s: float) -> str:
     return "" if left_s >= PODS_S else f"{left} minutes are left of {budget}, and it may take {needed}"
 
 
-def together(*lanes: Callable[[], None]) -> None:
-    """Run functions at once, each in a thread. Raises the first one's exception when all have ended."""
-    with ThreadPoolExecutor(len(lanes)) as threads:
-        for lane in [threads.submit(lane) for lane in lanes]:
-            lane.result()
-
-
 def main() -> int:
     """Run all parts. Returns the exit status."""
     run = Run()
@@ -191,25 +179,19 @@ def main() -> int:
     for name in ("make up", "make down", "make check"):
         run.do(name)
     install_packages(run)
-    without = {tier: not_ready(tier) for tier in (SLURM, PODS)}
-    if not without[PODS]:
+    reason = not_ready(PODS)
+    if not reason:
         background.append(run.begin("image for pods", _IMAGE))
-
-    def computes() -> None:
-        run.do(TESTS, margin=f"{TESTS} │ ")
-        run.do(KUBERNETES, before=_LATER, margin=f"{KUBERNETES} │ ")
-
-    def waits() -> None:
-        for tier in (SLURM, PODS):
-            if tier == PODS and not without[PODS]:
-                run.wait(*background)
-                without[PODS] = too_late(run.left_s)
-            if without[tier]:
-                run.leave_out(tier, without[tier])
-            else:
-                run.do(tier, margin=f"{tier} │ ")
-
-    together(waits, computes)
+    run.do("make test")
+    if without := not_ready(SLURM):
+        run.leave_out(SLURM, without)
+    else:
+        run.do(SLURM)
+    if not reason:
+        run.wait(*background)
+    if reason := reason or too_late(run.left_s):
+        run.leave_out(PODS, reason)
+    run.do(*([] if reason else [PODS]), "make test-kubernetes")
     return run.conclude()
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,30 +56,20 @@ def test_parts_have_no_kubeconfig_and_a_type_cache_outside_the_checkout(monkeypa
     assert part.lines == [f"none {cache() / 'mypy'}\n"]
 
 
-def test_parallel_parts_print_their_margins_and_run_at_their_priorities(
+def test_parallel_parts_print_their_names_and_the_first_has_priority(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / command).write_text(
         f'#!/bin/sh\nnice > {tmp_path}/$1\necho begins\nuntil [ -e {tmp_path}/$2 ]; do sleep 0.1; done\nexit "$3"\n'
     )
     run = ci.Run()
-    ci.together(
-        lambda: run.do(f"{command} one two 0", margin="one │ "),
-        lambda: run.do(f"{command} two one 3", before=ci._LATER, margin="two │ "),
-    )
+    run.do(f"{command} one two 0", f"{command} two one 3")
     assert run.conclude() == 1
     first, second = (int((tmp_path / name).read_text()) for name in ("one", "two"))
     assert second == min(first + 5, 19)
     said = capsys.readouterr().out
-    assert "one │ begins\n" in said
-    assert "two │ begins\n" in said
-
-
-def test_error_in_a_lane_is_raised_when_the_other_has_ended(command: str, tmp_path: Path) -> None:
-    run = ci.Run()
-    with pytest.raises(FileNotFoundError):
-        ci.together(lambda: run.do("/no/program"), lambda: run.do(f"{command} other 0.5 0"))
-    assert (tmp_path / "ran").read_text() == "other\n"
+    assert f"{command} one two 0 │ begins\n" in said
+    assert f"{command} two one 3 │ begins\n" in said
 
 
 def test_background_part_is_silent_unless_it_fails_and_does_not_fail_the_run(
@@ -134,7 +123,7 @@ def test_part_that_ignores_sigint_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
 def test_interruption_is_passed_on_and_ends_the_run(command: str, tmp_path: Path) -> None:
     run = ci.Run()
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    ci.together(lambda: run.do(f"{command} long 600 0"), lambda: run.do(f"{command} longer 900 0"))
+    run.do(f"{command} long 600 0")
     run.do(f"{command} next 0 0")
     assert run.conclude() == INTERRUPTED
     assert not (tmp_path / "ran").exists()
@@ -158,25 +147,16 @@ def test_real_pods_are_left_out_with_the_reason_of_the_probe(
 
 
 def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order, with nothing run: after the checks, what waits and what computes at once."""
+    """The order, with nothing run: real pods last, together with the API servers."""
     done: list[str] = []
-    lanes: list[list[str]] = []
-
-    def together(*functions: Callable[[], None]) -> None:
-        for function in functions:
-            before = len(done)
-            function()
-            lanes.append(done[before:])
-
-    monkeypatch.setattr(ci, "together", together)
-    monkeypatch.setattr(ci.Run, "do", lambda _, name, **__: done.append(name))
+    monkeypatch.setattr(ci.Run, "do", lambda _, *names: done.extend(names))
     monkeypatch.setattr(ci.Run, "begin", lambda *_: None)
     monkeypatch.setattr(ci.Run, "wait", lambda *_: None)
     monkeypatch.setattr(ci.Run, "conclude", lambda _: 0)
     monkeypatch.setattr(ci, "not_ready", lambda _: "")
     assert ci.main() == 0
-    assert done[:3] == ["make up", "make down", "make check"]
-    assert lanes == [["make test-slurm", "make test-pods"], ["make test", "make test-kubernetes"]]
+    tiers = ["make test", "make test-slurm", "make test-pods", "make test-kubernetes"]
+    assert done == ["make up", "make down", "make check", *tiers]
     targets = (ROOT / "Makefile").read_text().splitlines()
     for name in done:
         assert any(line.startswith(f"{name.split()[1]}:") for line in targets), name
