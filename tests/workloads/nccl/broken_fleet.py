@@ -31,8 +31,8 @@ from workloads.nccl.hunt.rank import HuntRank
 from workloads.nccl.hunt.result import HuntResult, conclude, fields_of
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.hunt.transport import judged
-from workloads.nccl.judge.expectation import network_of
 from workloads.nccl.kinds import RankPosition
+from workloads.nccl.options import Network
 from workloads.results.events import emit
 
 Fault = Literal["slow", "corrupt", "stop", "die", "throttled"]
@@ -190,7 +190,7 @@ def main() -> None:
             threshold=0.05,
             timeout_s=8,
             transport="gib",
-            network=network_of("gib"),
+            network=Network(names=("gIB",)),
             nics=NICS,
             environment={FOLDER: folder, "OMP_NUM_THREADS": "1"},
         )
