@@ -107,7 +107,7 @@ FAULTS = [
     Fault(
         "operators",
         "Deployment kuberay-system/kuberay-operator",
-        "does not run",
+        "is not running",
         "describe deployment",
         GKE,
         lambda s: s.kubernetes["operators"][0].update(status={}),
@@ -169,7 +169,7 @@ FAULTS = [
         "queue",
         "Workload wl-eks-ray of eks-ray",
         "has waited 60 min in the queue",
-        "before it",
+        "ahead of it",
         QUEUED,
         queue_says("Pending", "insufficient unused quota"),
     ),

@@ -48,7 +48,7 @@ def test_healthy_run_passes(capsys: pytest.CaptureFixture[str]) -> None:
         ("gibibytes.txt", "gib.log", Exit.ERROR, "GiB/s instead of GB/s"),
         ("milliseconds.txt", "gib.log", Exit.ERROR, "the times are in ms, not µs"),
         ("mpirun-failed.txt", "gib.log", Exit.ERROR, "all_gather_perf: command not found"),
-        ("two-gib.txt", "gib.log", Exit.BELOW, "; all_gather on 2 nodes from 4 GiB on; --no-floor"),
+        ("two-gib.txt", "gib.log", Exit.BELOW, "; all_gather on 2 nodes from 4 GiB on; pass --no-floor"),
     ],
 )
 def test_failure_is_reported_with_exit_code(
