@@ -189,7 +189,7 @@ def test_a_kubectl_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.M
     with (
         bounded_memory(100),
         Kubectl(SecretStr("{}"), "ray") as found,
-        pytest.raises(WorkloadError, match="more than 1 MiB"),
+        pytest.raises(WorkloadError, match="larger than 1 MiB"),
     ):
         found.get("pods")
     assert time.monotonic() - began < 10

@@ -230,7 +230,7 @@ def test_stack_with_another_ray_is_refused_before_the_build(bench: Bench, capsys
     file = bench.file("eks")
     file.write_text(file.read_text().replace("    idleMinutes: 15", '    version: "2.58.0"\n    idleMinutes: 15'))
     assert bench.build("eks", "--push", "--repository", ECR) == Exit.ERROR
-    assert "ray.version is 2.58.0, and the image has Ray" in capsys.readouterr().err
+    assert "ray.version is 2.58.0, but the image has Ray" in capsys.readouterr().err
     assert bench.commands == []
 
 
