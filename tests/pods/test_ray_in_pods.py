@@ -73,20 +73,8 @@ def test_ranks_have_variables_secrets_and_volumes_of_the_stack(gke: DeployedStac
     )
     file = gke.outputs(tmp_path / "outputs.json")
     (tmp_path / "empty").mkdir()
-    run = [
-        "run",
-        "--nodes",
-        "2",
-        "--per-node",
-        "1",
-        "--working-dir",
-        str(tmp_path / "empty"),
-        "--",
-        "python",
-        "-c",
-        code,
-    ]
-    said = gke.rdma_ray(file, *run)
+    options = ["--all", "--nodes", "2", "--per-node", "1", "--working-dir", str(tmp_path / "empty")]
+    said = gke.rdma_ray(file, "run", *options, "--", "python", "-c", code)
     assert said.count("SEEN hello 10 10") == 2, said
     assert "secret-" not in said
     assert said.count("SIZE three") == (2 if gke.pod_cluster.sees else 0), said
