@@ -158,7 +158,9 @@ def test_pod_without_a_head_prints_where_it_looked(make_job: MakeJob, root: Path
     pod = job.start(1, wait_s=2)
     ended([pod], exits.HEAD_NOT_FOUND)
     assert f"the name leads to {job.address(0)}:{job.ports[1]}: " in pod.output
-    reason = {None: "no head of Job alone", "half a fi": "cannot be read"}.get(stale, "is stale: it belongs to Job earlier")
+    reason = {None: "no head of Job alone", "half a fi": "cannot be read"}.get(
+        stale, "is stale: it belongs to Job earlier"
+    )
     assert reason in pod.output
 
 

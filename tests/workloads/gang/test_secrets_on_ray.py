@@ -144,9 +144,7 @@ def test_two_clients_with_one_request_id_do_not_swap_secrets(observed: Observed)
             time.sleep(pause)
         said = [client.communicate(timeout=120) for client in clients]
         assert [client.returncode for client in clients] == [0, 0], said
-        followers = [
-            err for _, err in said if "nothing is started, with the secrets of the client that" in err
-        ]
+        followers = [err for _, err in said if "nothing is started, with the secrets of the client that" in err]
         assert len(followers) == 1, said
         assert "Traceback" not in "".join(err for _, err in said)
         assert {out for out, _ in said} <= {"the job has alice__\n", "the job has bob____\n"}

@@ -80,7 +80,9 @@ def test_fabric_is_detected(
 @pytest.mark.parametrize(("visible", "warned"), [({}, True), ({"CUDA_VISIBLE_DEVICES": "1,3"}, False)])
 def test_gpus_that_slurm_only_counts_are_reported(visible: dict[str, str], warned: bool, tmp_path: Path) -> None:
     said = facts.warnings({"SLURM_GPUS_ON_NODE": "2"} | visible, tmp_path)
-    assert [line.partition(":")[0] for line in said] == ["Slurm assigns 2 GPUs without naming them, so another job may use the same ones"] * warned
+    assert [line.partition(":")[0] for line in said] == [
+        "Slurm assigns 2 GPUs without naming them, so another job may use the same ones"
+    ] * warned
     assert facts.warnings({}, tmp_path) == []
 
 
