@@ -76,7 +76,7 @@ def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[s
 
 
 def with_fabric(pod: GpuPod, fabric: Fabric, *, nics: int | None, gpus: int) -> GpuPod:
-    """Return the pod with what the fabric needs, and all `nics` of its node (None: not known) and `gpus` of its own.
+    """Return the pod with what the fabric needs, with all `nics` (None: not known) and `gpus` of its node.
 
     Only Network objects are missing, which depend on the cloud (`Fabric.interfaces`). Raises ValueError if the fabric
     counts NICs and their number is not known.

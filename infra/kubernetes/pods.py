@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.catalog.capacity import longest_wait_s
 from infra.catalog.names import JOB_LABEL, METRICS_PORT, NAMESPACE, RAY_CLUSTER
-from infra.settings.common import by_name
-from infra.settings.pods import by_folder
+from infra.settings.common import pairs
 
 if TYPE_CHECKING:
     from infra.catalog.fabrics import Variable
@@ -246,15 +245,15 @@ def ray_template(
     """
     volumes = [*spec.get("volumes", ()), {"name": LOGS_VOLUME, "emptyDir": {}}]
     mounts = [*container.get("volumeMounts", ()), {"name": LOGS_VOLUME, "mountPath": LOGS_FOLDER}]
-    mounted = [(at, {"secret": {"secretName": name}}) for name, at in by_folder(ray.secrets) if at]
-    mounted += [(at, {"persistentVolumeClaim": {"claimName": name}}) for name, at in by_folder(ray.volumes)]
-    for number, (at, source) in enumerate(mounted):
-        name = f"user-{number}"
-        volumes.append({"name": name, **source})
-        mounts.append({"name": name, "mountPath": at, **({"readOnly": True} if "secret" in source else {})})
+    secrets = pairs(ray.secrets)
+    mounted = [({"secret": {"secretName": name}}, {"mountPath": at, "readOnly": True}) for name, at in secrets if at]
+    mounted += [({"persistentVolumeClaim": {"claimName": name}}, {"mountPath": at}) for name, at in pairs(ray.volumes)]
+    for number, (source, mount) in enumerate(mounted):
+        volumes.append({"name": f"user-{number}", **source})
+        mounts.append({"name": f"user-{number}", **mount})
     # Before the stack's own: of two variables of one name, the last one counts.
-    own = [variable(name, value) for name, value in by_name(ray.env).items()]
-    every_key = [{"secretRef": {"name": name}} for name, at in by_folder(ray.secrets) if not at]
+    own = [variable(name, value) for name, value in pairs(ray.env)]
+    every_key = [{"secretRef": {"name": name}} for name, at in secrets if not at]
     container = {
         **container,
         "env": [*own, *container["env"]],

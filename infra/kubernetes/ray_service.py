@@ -14,7 +14,7 @@ import yaml
 from infra.catalog.names import SERVE_PORT
 from infra.kubernetes.pods import SCRIPTS, SERVICE_POD, RayArgs, scripts_mount, scripts_volume, variable
 from infra.kubernetes.service_pod.authorized import CONNECTION_S, HEALTH, TOKEN
-from infra.settings.common import by_name
+from infra.settings.common import pairs
 
 REQUEST_S = 300
 """Seconds that a request may still take after its cluster or replica was asked to end (our choice): streamed answers of
@@ -63,7 +63,7 @@ def serve_config(args: RayArgs) -> str:
         "name": "default",
         "route_prefix": "/",
         "import_path": service.application,
-        "args": {**by_name(service.arguments), "gpus_per_replica": service.gpus_per_replica},
+        "args": {**dict(pairs(service.arguments)), "gpus_per_replica": service.gpus_per_replica},
         "deployments": [
             {
                 "name": service.deployment,

@@ -106,9 +106,9 @@ class CloudService(Section):
     )
 
 
-def by_name(arguments: tuple[str, ...]) -> dict[str, str]:
-    """Return the values of NAME=VALUE."""
-    return {name: value for name, _, value in (each.partition("=") for each in arguments)}
+def pairs(entries: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return name and value of entries NAME=VALUE; the value of NAME alone is empty."""
+    return [(name, value) for name, _, value in (each.partition("=") for each in entries)]
 
 
 class CloudRay(Section):

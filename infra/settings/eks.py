@@ -16,7 +16,7 @@ from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import AWS_RAY_TRAIN, EKS, EKS_RELEASES, RAY, RAY_IN
 from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone, supported
-from infra.settings.common import CloudAccess, CloudKubernetes, CloudNetwork, CloudNodes, CloudRay, CloudStorage
+from infra.settings.common import CloudAccess, CloudKubernetes, CloudNetwork, CloudNodes, CloudRay, CloudStorage, pairs
 from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, RayRelease, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, Problem, rule
 
@@ -335,7 +335,7 @@ class EksSettings(CloudSettings):
 
     @rule("ray.env", source=CHEATSHEET, warning=True)
     def variable_of_older_guides(self) -> Findings:
-        for name in (each.partition("=")[0] for each in self.ray.env):
+        for name, _ in pairs(self.ray.env):
             if name in OBSOLETE:
                 why = f"aws-ofi-nccl chooses {name} by the instance type; a fixed value may slow it down."
                 yield Finding(why, f"remove {name}, except to look for a fault")

@@ -6,7 +6,7 @@ rules check the rest. A rule that needs a value that could not be read is skippe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -158,7 +158,7 @@ def _without_ciphertext(value: Any) -> Any:
     return SecretStr("") if encrypted else {key: _without_ciphertext(inner) for key, inner in value.items()}
 
 
-def _written(value: Any) -> str:
+def _written(value: Any, shown: Callable[[Any], str] = shown) -> str:
     return f'"{shown(value)}"' if isinstance(value, str) else shown(value)
 
 
@@ -232,8 +232,7 @@ class _Draft:
         elif hidden and not setting.secret:
             self.reject(path, HIDDEN, Finding("The encrypted value is not valid.", "set it in clear text, to see why"))
         elif not (fitting := [target for target, other in known.items() if not isinstance(other.read(value), Finding)]):
-            quoted = f'"{setting.text(value)}"' if isinstance(value, str) else setting.text(value)
-            self.reject(path, HIDDEN if hidden else quoted, read)
+            self.reject(path, HIDDEN if hidden else _written(value, setting.text), read)
         elif self.target:
             fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(fitting)}"
             finding = Finding(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.catalog.fabrics import BOOTSTRAP, FABRICS
 from infra.catalog.machines import cpu_machine_vcpus
-from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudKubernetes, CloudRay, CloudStorage
+from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudKubernetes, CloudRay, CloudStorage, pairs
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
@@ -22,8 +22,8 @@ VCPUS_PER_HEAD = 8
 SPARE_CPUS, SPARE_GIB, GIB_PER_VCPU = 3, 10, 4
 """What a head leaves of its node, and memory of a node's type for each vCPU, at least."""
 RESERVED = re.compile(
-    r"RAY_(AUTH_.*|ADDRESS|DEDUP_LOGS|local_fs_capacity_threshold|AUTOSCALER_.*|TRAIN_WORKER_GROUP_START_TIMEOUT_S|gcs_rpc_server_reconnect_.*"
-    r"|GRACEFUL_SHUTDOWN_.*|SERVE_.*)|RDMA_RAY_.*|KUBERAY_.*|POD_IP|JOB_UID|LD_LIBRARY_PATH|NVIDIA_VISIBLE_DEVICES"
+    r"RAY_(AUTH_.*|ADDRESS|DEDUP_LOGS|local_fs_capacity_threshold|AUTOSCALER_.*|TRAIN_WORKER_GROUP_START_TIMEOUT_S"
+    r"|gcs_rpc_server_reconnect_.*|GRACEFUL_SHUTDOWN_.*|SERVE_.*)|RDMA_RAY_.*|KUBERAY_.*|POD_IP|JOB_UID|LD_LIBRARY_PATH|NVIDIA_VISIBLE_DEVICES"
     r"|PYTHONUNBUFFERED|" + "|".join(each.name for row in FABRICS.values() for each in (*BOOTSTRAP, *row.environment))
 )
 """Variables that the stack or the operator sets; a test compares them with the pods of every stack."""
@@ -42,7 +42,7 @@ class PodRules:
 
     @rule("ray.env", source=CONTRACT)
     def variable_not_accepted(self) -> Findings:
-        names = [each.partition("=")[0] for each in self.ray.env]
+        names = [name for name, _ in pairs(self.ray.env)]
         for entry, name in zip(self.ray.env, names, strict=True):
             if not re.match(r"[A-Za-z_]\w*=", entry):
                 yield Finding(f"{name} is not a variable with a value.", "write NAME=VALUE, such as NCCL_DEBUG=WARN")
@@ -53,7 +53,7 @@ class PodRules:
 
     @rule("ray.env", source=SECRETS)
     def variable_is_a_secret(self) -> Findings:
-        for name, _, value in (each.partition("=") for each in self.ray.env):
+        for name, value in pairs(self.ray.env):
             if SENSITIVE.search(name) and value and not value.startswith("/"):
                 fix = (
                     f"put a new value into a Kubernetes Secret with the key {name}, and name the Secret in ray.secrets"
@@ -62,13 +62,13 @@ class PodRules:
 
     @rule("ray.secrets", source=NAMES)
     def secret_malformed(self) -> Findings:
-        for name, folder in by_folder(self.ray.secrets):
+        for name, folder in pairs(self.ray.secrets):
             yield from not_a_name(name)
             yield from not_a_mount_path(folder) if folder else ()
 
     @rule("ray.volumes", source=NAMES)
     def volume_malformed(self) -> Findings:
-        for name, folder in by_folder(self.ray.volumes):
+        for name, folder in pairs(self.ray.volumes):
             yield from not_a_name(name)
             if not folder:
                 yield Finding(f"The claim {name} has no folder to be mounted at.", f"write {name}=/{name}")
@@ -85,7 +85,7 @@ class PodRules:
 
     @rule("ray.volumes", "ray.secrets", "storage.mountPath", source=CONTRACT)
     def folder_mounted_twice(self) -> Findings:
-        folders = [folder for _, folder in (*by_folder(self.ray.volumes), *by_folder(self.ray.secrets)) if folder]
+        folders = [folder for _, folder in (*pairs(self.ray.volumes), *pairs(self.ray.secrets)) if folder]
         folders += [self.storage.mount_path] if self.storage.bucket is not None else []
         plain = [posixpath.normpath(folder) for folder in folders]
         for folder in plain:
@@ -110,11 +110,6 @@ class PodRules:
         if self.ray.mode == "indexed-job" and size != (HEAD_CPUS, HEAD_MEMORY_GIB):
             fix = "remove ray.headCpus and ray.headMemoryGib, or choose another ray.mode"
             yield Finding("The head of an Indexed Job is one of its GPU pods, so nothing would read this.", fix)
-
-
-def by_folder(entries: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return name and folder of entries NAME or NAME=/FOLDER; the folder of the first kind is empty."""
-    return [(name, folder) for name, _, folder in (each.partition("=") for each in entries)]
 
 
 def not_a_name(name: str) -> Findings:

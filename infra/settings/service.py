@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from infra.catalog.machines import Machine
-from infra.settings.common import CloudNodes, CloudRay, CloudService, by_name
+from infra.settings.common import CloudNodes, CloudRay, CloudService, pairs
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 REPLICAS = "ray-project/ray: a replica is an actor, or a placement group; serve/_private/deployment_scheduler.py, 2.60"
@@ -41,7 +41,7 @@ class ServiceRules:
     @rule("service.arguments", source=CONTRACT)
     def service_argument_malformed(self) -> Findings:
         wrong = [each for each in self.service.arguments if not re.match(r"[A-Za-z_]\w*=", each)]
-        names = by_name(self.service.arguments)
+        names = dict(pairs(self.service.arguments))
         if wrong:
             fix = "write NAME=VALUE, such as checkpoint=/bucket/digits"
             yield Finding(f"{wrong[0]} is not a named argument.", fix)
@@ -106,9 +106,8 @@ class ServiceRules:
     def service_with_an_end(self) -> Findings:
         if self.ray.mode == "service" and self.nodes.max_hours:
             fix = "remove nodes.maxHours, and set service.minReplicas to 0 to pay for use only"
-            yield Finding(
-                f"A service does not end by itself: after {self.nodes.max_hours} hours all requests would fail.", fix
-            )
+            hours = self.nodes.max_hours
+            yield Finding(f"A service runs until it is deleted, but after {hours} hours all requests would fail.", fix)
 
 
 def _nodes(settings: ServiceRules, replicas: int) -> int:

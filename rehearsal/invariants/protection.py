@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from infra.naming import STACK
 from infra.settings import EksSettings
-from infra.settings.pods import by_folder
+from infra.settings.common import pairs
 from rehearsal.engine.kind import Json, value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
 from rehearsal.invariants.placement import (
@@ -205,7 +205,7 @@ def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:
     service, and no others, have one more Secret, as a file: that of its requests, which does not allow running code."""
     for workload in workloads(stack):
         spec, pods = ray_spec(workload), list(pods_of(workload))
-        users = {name for name, _ in by_folder(stack.cloud.ray.secrets)}
+        users = {name for name, _ in pairs(stack.cloud.ray.secrets)}
         files = [{value_at(volume, "secret.secretName") for volume in each.volumes} - {None, *users} for each in pods]
         secrets = {name_of(node) for node in stack.of("Secret")}
         of_requests = secrets & files[0] if workload.type.endswith(":RayService") else set()

@@ -128,6 +128,9 @@ CAUSES = (
 _GCSFUSE = "GoogleCloudPlatform/gcs-fuse-csi-driver"
 _MOUNTS = f"{_GCSFUSE}: docs/troubleshooting.md"
 
+CREATE_OBJECTS = "make up creates the stack's objects; you create those that ray.secrets and ray.volumes name"
+"""Cure of a pod that names an object that does not exist."""
+
 MOUNTING = (
     Cause(
         "no-sidecar",
@@ -187,7 +190,7 @@ MOUNTING = (
         "no-object",
         r"(?:secret|configmap|persistentvolumeclaim)\b.*not found|references non-existent (?:secret|config) key",
         "a Secret, ConfigMap or claim that it mounts is missing",
-        "make up creates the stack's objects; you create those that ray.secrets and ray.volumes name",
+        CREATE_OBJECTS,
         "kubernetes 1.36.1: pkg/volume/{secret,configmap}, read 2026-11-26",
     ),
     Cause(

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from infra.catalog.names import GPU
-from workloads.doctor.causes import CAUSES, MOUNTING, Cause, first
+from workloads.doctor.causes import CAUSES, CREATE_OBJECTS, MOUNTING, Cause, first
 from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import daemons_on, installer, machine_of, settled, waiting_reason
 from workloads.doctor.objects import condition, is_true, name_of
@@ -33,7 +33,7 @@ STARTS = {
     "reference": (
         ("CreateContainerConfigError",),
         "a Secret or ConfigMap that it names is missing",
-        "make up creates the stack's objects; you create those that ray.secrets and ray.volumes name",
+        CREATE_OBJECTS,
     ),
     "container": (
         (

@@ -1,7 +1,7 @@
 """Files of a folder whose content may be unknown, such as a clone of a repository: which may leave this machine.
 
 Files outside the folder may not, unless the user allows it, and neither may files that look like credentials. The
-folder may change while it is read. A hard link cannot be told from its file; a clone has none to files outside of it.
+folder may change while it is read. A hard link looks like its file; a clone has none to files outside it.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def churn(port: int, held: list[socket.socket]) -> None:
 
 @contextlib.contextmanager
 def attacked(attack: Attack, port: int) -> Iterator[None]:
-    """Attack from a process of its own until the end of the block."""
+    """Attack from a separate process until the end of the block."""
     if not (child := os.fork()):
         resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         held: list[socket.socket] = []

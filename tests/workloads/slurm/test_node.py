@@ -158,7 +158,7 @@ def a_node(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = "n1", wait
 def test_node_meets_only_the_first_node_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`head.json` outlives the first node when its host loses power; another user may get the port then.
 
-    A connection that an attack on the first node ended is no end of the job: the node tries again until its time limit.
+    An attack on the first node may end a connection, but not the job: the node tries again until its time limit.
     """
     started: list[object] = []
 
