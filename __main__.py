@@ -7,7 +7,15 @@ from typing import Any
 
 import pulumi
 
-from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings, SettingsError, warnings
+from infra.settings import (
+    EksSettings,
+    GkeSettings,
+    KubernetesSettings,
+    LocalSettings,
+    Settings,
+    SettingsError,
+    warnings,
+)
 from infra.settings.load import load
 from infra.settings.problems import empty_passphrase
 
@@ -53,6 +61,10 @@ def deploy(settings: Settings) -> dict[str, Any]:
             from infra.eks import stack as eks
 
             return eks.deploy(settings)
+        case KubernetesSettings():
+            from infra.existing import stack as existing
+
+            return existing.deploy(settings)
 
 
 main()

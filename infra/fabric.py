@@ -71,7 +71,7 @@ GPU_TOLERATION: Json = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"
 
 def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[str, Any]:
     """Return resources with requests equal to limits for a pod that takes a whole node; `memory_gib` is GiB."""
-    amounts = {"cpu": str(cpus), "memory": f"{memory_gib}Gi", GPU: str(gpus), **extended}
+    amounts = {"cpu": str(cpus), "memory": f"{memory_gib}Gi", **({GPU: str(gpus)} if gpus else {}), **extended}
     return {"requests": dict(amounts), "limits": dict(amounts)}
 
 

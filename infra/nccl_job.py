@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from infra.catalog.capacity import MAX_RUN_HOURS
-from infra.catalog.names import JOB_INDEX, JOB_NAME, LOCAL_QUEUE, NAMESPACE
+from infra.catalog.names import JOB_INDEX, JOB_NAME
 from infra.catalog.pins import EFA_NCCL_TESTS_IMAGE, GIB_DIAGNOSTIC_IMAGE
 from infra.fabric import GpuPod
-from infra.kubernetes.pods import SCRIPTS, node_wait_s
+from infra.kubernetes.pods import SCRIPTS
 from infra.plan import plan
-from infra.settings import LocalSettings, Settings
+from infra.settings import CloudSettings, LocalSettings, Settings
 
 MAX_RUN_S = 3600 * MAX_RUN_HOURS
 """Longest run of queued nodes (GKE docs provisioningrequest, 2026-04-08)."""
@@ -86,7 +86,7 @@ class NcclImage:
     source: str
 
 
-IMAGES: Mapping[str, NcclImage] = {
+IMAGES: dict[str, NcclImage] = {
     "gke": NcclImage(
         image=GIB_DIAGNOSTIC_IMAGE,
         tests="/third_party/nccl-tests/build",
@@ -113,6 +113,8 @@ IMAGES: Mapping[str, NcclImage] = {
         "kubernetes/nccl-tests-gb200.yaml, c428b24b, read 2026-11",
     ),
 }
+# A public image with its own NCCL, Open MPI and sshd, which needs nothing of the node.
+IMAGES["kubernetes"] = IMAGES["eks"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +156,7 @@ class NcclJob:
     """An NCCL Job.
 
     Args:
+        namespace: Namespace of its objects.
         nodes: Pods, one per node.
         gpus: GPUs of a node, and ranks per pod.
         wait_s: Seconds that scheduled pods wait for each other.
@@ -166,6 +169,7 @@ class NcclJob:
     """
 
     name: str
+    namespace: str
     image: NcclImage
     nodes: int
     gpus: int
@@ -209,7 +213,7 @@ class NcclJob:
     def _name(self) -> str:
         if not _LABEL.fullmatch(self.name):
             return f"--name {self.name}: use lower-case letters, digits and dashes, beginning with a letter"
-        last = f"{self.name}-{self.nodes - 1}.{self.name}.{NAMESPACE}.{DOMAIN}"
+        last = f"{self.name}-{self.nodes - 1}.{self.name}.{self.namespace}.{DOMAIN}"
         if len(last) <= HOST_NAME_ROOM:
             return ""
         most = (HOST_NAME_ROOM - len(last)) // 2 + len(self.name)
@@ -247,21 +251,26 @@ def nccl_job(
         ValueError: The Job cannot run on this stack; the message contains every problem.
     """
     planned = plan(settings)
-    if isinstance(settings, LocalSettings) or planned.machine is None or planned.pod is None:
+    if isinstance(settings, LocalSettings) or planned.pod is None:
         raise ValueError("target local: its nodes are processes of this machine; use `rdma-ray bench nccl`")
-    queue = queue or (LOCAL_QUEUE if settings.queue == "kueue" else None)
+    queue = queue or settings.local_queue
+    if not settings.gpus_per_node:
+        raise ValueError("nodes.gpus 0: nccl-tests needs GPUs; use `rdma-ray bench nccl`")
     known = IMAGES[settings.target]
     job = NcclJob(
         name=name or f"nccl-{sweep.op.replace('_', '-')}",
+        namespace=settings.namespace,
         image=replace(known, image=image) if image else known,
         nodes=nodes,
-        gpus=planned.machine.gpus,
+        gpus=settings.gpus_per_node,
         sweep=sweep,
         wait_s=wait_s,
         run_s=run_s,
-        nodes_s=node_wait_s(settings),
+        nodes_s=settings.node_wait_s,
         queue=queue,
-        provisioned=queue is not None and "flex-start-queued" in settings.nodes.capacities,
+        provisioned=queue is not None
+        and isinstance(settings, CloudSettings)
+        and "flex-start-queued" in settings.nodes.capacities,
         # The name of EFA's plugin has changed between releases (aws-ofi-nccl: src/nccl_ofi_interface_nvidia.cpp).
         pod=planned.pod,
         pull_secrets=settings.ray.pull_secrets,

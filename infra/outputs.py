@@ -15,13 +15,13 @@ from pydantic.alias_generators import to_camel
 
 from infra.catalog.baselines import BASELINES, MARGIN, Baseline
 from infra.catalog.fabrics import TRANSPORTS, Transport
-from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, LOCAL_QUEUE, NAMESPACE, SERVE_PORT
+from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, SERVE_PORT
 
 if TYPE_CHECKING:
     from pulumi import Output
 
     from infra.catalog.machines import Machine
-    from infra.settings.cloud import CloudSettings
+    from infra.settings.cluster import ClusterSettings
     from infra.settings.local import LocalSettings
 
 JOB_STACK = "RDMA_RAY_STACK"
@@ -137,51 +137,62 @@ class Storage(Contract):
 
 
 class Outputs(Contract):
-    """All outputs of a stack."""
+    """All outputs of a stack.
 
-    target: Literal["local", "gke", "eks", "slurm"]
+    On Kubernetes there is either a `kubeconfig`, of a cluster that the stack made, or a `context` of the user's own.
+    """
+
+    target: Literal["local", "gke", "eks", "kubernetes", "slurm"]
     location: str | None = None
     machine: str | None = None
     nodes: Nodes
     fabric: FabricOutputs
     kubeconfig: SecretStr | None = None
+    context: str | None = None
     namespace: str | None = None
     ray: Ray
     storage: Storage | None = None
     queue: str | None = None
 
+    @property
+    def on_kubernetes(self) -> bool:
+        """Whether Ray runs on Kubernetes, so that ports of the head are forwarded."""
+        return self.kubeconfig is not None or self.context is not None
 
-def cloud_outputs(
-    settings: CloudSettings,
+
+def cluster_outputs(
+    settings: ClusterSettings,
     ray_cluster: str,
     kubeconfig: Output[str] | str | None,
     token: Output[str] | str,
     *,
+    context: str | None = None,
     serve_token: Output[str] | None = None,
 ) -> dict[str, Any]:
-    """Return the outputs of a stack on a cloud.
+    """Return the outputs of a stack on Kubernetes.
 
     Args:
         ray_cluster: Name of the RayCluster, RayJob, RayService or Job.
-        kubeconfig: Kubeconfig as JSON, secret.
+        kubeconfig: Kubeconfig as JSON, secret; None for a `context` of the user's own.
         token: Ray's token, secret.
         serve_token: Token of a service's requests, secret.
     """
-    machine = settings.machine
+    machine, transport = settings.machine, settings.fabric_row.transport.name
     service = {"serve": f"http://{FORWARDED}:{SERVE_PORT}", "serveToken": serve_token}
     return {
         "target": settings.target,
         "location": settings.location,
-        "machine": machine.name,
+        "machine": None if machine is None else machine.name,
         "nodes": {
             "min": settings.nodes.min,
             "max": settings.nodes.max,
-            "gpusPerNode": machine.gpus,
-            "cpusPerNode": machine.pod_cpus,
+            "gpusPerNode": settings.gpus_per_node,
+            "cpusPerNode": settings.cpus_per_node,
         },
-        "fabric": fabric_outputs(settings.fabric_row.transport.name, machine).model_dump(by_alias=True),
+        "fabric": fabric_outputs(transport, machine, nics=settings.nics_per_node).model_dump(by_alias=True),
         "kubeconfig": kubeconfig,
-        "namespace": NAMESPACE,
+        "context": context,
+        "namespace": settings.namespace,
         "ray": {
             "cluster": ray_cluster,
             "mode": settings.ray.mode,
@@ -192,22 +203,22 @@ def cloud_outputs(
             **(service if settings.ray.mode == "service" else {}),
             "token": token,
         },
-        "storage": _folder(settings) if settings.storage.bucket else None,
-        "queue": LOCAL_QUEUE if settings.queue == "kueue" else None,
+        "storage": _folder(settings) if settings.storage.source else None,
+        "queue": settings.local_queue,
     }
 
 
-def _folder(settings: CloudSettings) -> dict[str, Any]:
-    over_efa: bool = getattr(settings.storage, "efa", False)  # gke has no such setting
+def _folder(settings: ClusterSettings) -> dict[str, Any]:
+    over_efa: bool = getattr(settings.storage, "efa", False)  # only eks has it
     return {"path": settings.storage.mount_path} | ({"efa": True} if over_efa else {})
 
 
-def job_stack(settings: CloudSettings, ray_cluster: str) -> str:
+def job_stack(settings: ClusterSettings, ray_cluster: str) -> str:
     """Return the stack's description for the entry point of a RayJob or Indexed Job: outputs as JSON, without secrets.
 
     The pods' template contains it, so it contains only what describes these pods: a change would replace the job.
     """
-    outputs = cloud_outputs(settings, ray_cluster, kubeconfig=None, token="")
+    outputs = cluster_outputs(settings, ray_cluster, kubeconfig=None, token="")
     outputs["nodes"] |= {"min": settings.ray.max_workers, "max": settings.ray.max_workers}
     outputs["fabric"] |= {"floors": []}
     outputs["storage"] = {"path": outputs["storage"]["path"]} if outputs["storage"] else None
@@ -234,6 +245,7 @@ def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: O
         "nodes": {"min": nodes.count, "max": nodes.count, "gpusPerNode": 0, "cpusPerNode": nodes.cpus},
         "fabric": fabric_outputs("socket").model_dump(by_alias=True),
         "kubeconfig": None,
+        "context": None,
         "namespace": None,
         "ray": {
             "cluster": stack,
@@ -249,10 +261,11 @@ def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: O
     }
 
 
-def fabric_outputs(transport: str, machine: Machine | None = None) -> FabricOutputs:
-    """Return the network between nodes of a type; None for nodes without RDMA NICs, or of an unknown type."""
+def fabric_outputs(transport: str, machine: Machine | None = None, *, nics: int | None = None) -> FabricOutputs:
+    """Return the network between nodes of a type; of another type (None), only their `nics` may be known."""
     if machine is None or not TRANSPORTS[transport].rdma:
-        return FabricOutputs(transport=transport, nics=None, gbps_per_nic=None, floors=[])
+        nics = nics if TRANSPORTS[transport].rdma else None
+        return FabricOutputs(transport=transport, nics=nics, gbps_per_nic=None, floors=[])
     rate, known = machine.gbps_per_nic, floors(machine.name)
     return FabricOutputs(transport=transport, nics=machine.nics, gbps_per_nic=rate, floors=known)
 

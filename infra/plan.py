@@ -12,18 +12,29 @@ from infra.addresses import Range
 from infra.catalog.fabrics import Variable
 from infra.catalog.machines import Machine
 from infra.eks.workload import ray_args as on_eks
+from infra.existing.workload import ray_args as on_existing
 from infra.fabric import GpuPod
 from infra.gke.pod import scripted
 from infra.gke.workload import ray_args as on_gke
 from infra.kubernetes.pods import RayArgs
 from infra.outputs import FabricOutputs, fabric_outputs
-from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings, Settings
+from infra.settings import (
+    CloudSettings,
+    ClusterSettings,
+    EksSettings,
+    GkeSettings,
+    KubernetesSettings,
+    LocalSettings,
+    Settings,
+)
 
 
-def ray_args(settings: CloudSettings, name: str) -> RayArgs:
+def ray_args(settings: ClusterSettings, name: str) -> RayArgs:
     """Return the arguments of a RayCluster, RayJob or Indexed Job in a stack with these settings."""
     if isinstance(settings, GkeSettings):
         return on_gke(settings, name)
+    if isinstance(settings, KubernetesSettings):
+        return on_existing(settings, name)
     assert isinstance(settings, EksSettings)
     return on_eks(settings, name)
 
@@ -48,11 +59,12 @@ def plan(settings: Settings) -> Plan:
     if isinstance(settings, LocalSettings):
         return Plan(settings=settings, fabric=fabric_outputs("socket"))
     machine, transport = settings.machine, settings.fabric_row.transport.name
+    fabric = fabric_outputs(transport, machine, nics=settings.nics_per_node)
     return Plan(
         settings=settings,
-        fabric=fabric_outputs(transport, machine),
+        fabric=fabric,
         machine=machine,
-        ranges=tuple(settings.addresses.ranges()),
+        ranges=tuple(settings.addresses.ranges()) if isinstance(settings, CloudSettings) else (),
         pod=ray_args(settings, "").pod,
         scripted=scripted(settings) if isinstance(settings, GkeSettings) else settings.fabric_row.scripted,
     )

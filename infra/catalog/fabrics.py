@@ -243,6 +243,7 @@ _MANAGED_DRANET = replace(
     _DRANET,
     name="managed-dranet",
     words="claims, networks of GKE",
+    targets=("gke", "kubernetes"),
     # GKE installs the device class.
     claim=Claim("rdma", "all-mrdma", "mrdma.google.com"),
     chart=None,
@@ -273,7 +274,7 @@ efa-cheatsheet.md, 95b939cd, 2026-07-23; aws/aws-ofi-nccl: src/platform-aws.cpp,
 _EFA_PLUGIN = Fabric(
     name="efa",
     words="device plugin",
-    targets=("eks",),
+    targets=("eks", "kubernetes"),
     transport=_EFA,
     resource=Resource(EFA),
     chart=EFA_PLUGIN,

@@ -11,7 +11,7 @@ from infra.catalog.fabrics import Variable
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
 from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
-from infra.kubernetes.pods import elastic, head_resources, node_wait_s
+from infra.kubernetes.pods import elastic, head_resources
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import EksSettings
@@ -76,5 +76,5 @@ def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:
         nics=settings.machine.nics if claim else 0,
         device_class=claim.device_class if claim else None,
         topology=topology(settings.machine) if by_topology else (),
-        wait_s=node_wait_s(settings),
+        wait_s=settings.node_wait_s,
     )

@@ -31,7 +31,7 @@ from infra.kubernetes.operators import install_operators
 from infra.kubernetes.pods import ray_accounts
 from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
-from infra.outputs import cloud_outputs
+from infra.outputs import cluster_outputs
 from infra.settings import EksSettings, Problem, SettingsError
 from infra.settings.eks import region_problems
 from infra.settings.problems import NOT_SET, Finding
@@ -48,7 +48,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
     names = EksNames(pulumi.get_stack(), str(aws.config.region))
     stack = EksStack(settings, names)
     name, kubeconfig = names.named("ray"), stack.kubeconfig
-    return cloud_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
+    return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
 def provider_problems(settings: EksSettings, region: str | None) -> list[Problem]:

@@ -32,7 +32,7 @@ from infra.kubernetes.operators import install_operators
 from infra.kubernetes.pods import ray_accounts
 from infra.kubernetes.workload import Workload
 from infra.naming import OWNER_BYTES
-from infra.outputs import cloud_outputs
+from infra.outputs import cluster_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
 from infra.settings.problems import NOT_SET, Finding
 
@@ -47,7 +47,7 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
     name, kubeconfig = stack.site.named("ray"), stack.kubeconfig
-    return cloud_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
+    return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
 
 def project_problems(project: str | None) -> list[Problem]:

@@ -80,10 +80,14 @@ def install_operators(
 
 
 class KubeRay(pulumi.ComponentResource):
-    """The KubeRay operator in its own namespace, with a role in Ray's. A RayCluster or RayJob depends on `release`.
+    """The KubeRay operator with a role in Ray's namespace. A RayCluster or RayJob depends on `release`.
 
-    The first release of the chart installs the CRDs; Helm does not upgrade them. GKE's Ray add-on must not run in the
-    same cluster.
+    The first release of the chart installs the CRDs; Helm does not upgrade them, and keeps them when the release is
+    deleted. GKE's Ray add-on must not run in the same cluster.
+
+    Args:
+        namespace: Existing namespace of Ray, in which the operator also runs; None for NAMESPACE, and an own one.
+        labels: Labels of the operator.
     """
 
     def __init__(
@@ -94,20 +98,23 @@ class KubeRay(pulumi.ComponentResource):
         opts: ResourceOptions,
         *,
         mirror: str | None,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__("rdma-ray:kubernetes:KubeRay", name, {}, opts)
         values = {
             "nodeSelector": dict(node_selector),
             "image": image_values(KUBERAY, mirror),
             # A role in the namespace that it watches, instead of one in all of them, which includes their Secrets.
+            **({"labels": dict(labels)} if labels else {}),
             "singleNamespaceInstall": True,
-            "watchNamespace": [NAMESPACE],
+            "watchNamespace": [namespace or NAMESPACE],
             # The chart's default is 0.1 CPU and 512 MiB, the memory for 500 pods (its values, 002c26b0).
             "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}},
         }
         # The release waits until the operator runs, which needs a node.
         opts = ResourceOptions(parent=self, depends_on=depends_on)
-        self.release = helm_release(name, KUBERAY, opts, values=values, namespace=KUBERAY_NAMESPACE)
+        self.release = helm_release(name, KUBERAY, opts, values=values, namespace=namespace or KUBERAY_NAMESPACE)
         self.register_outputs({"version": KUBERAY.version})
 
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.catalog.capacity import longest_wait_s
-from infra.catalog.names import JOB_LABEL, METRICS_PORT, NAMESPACE, RAY_CLUSTER
+from infra.catalog.names import JOB_LABEL, METRICS_PORT, RAY_CLUSTER
 from infra.settings.common import pairs
 
 if TYPE_CHECKING:
     from infra.catalog.fabrics import Variable
     from infra.fabric import GpuPod
     from infra.kubernetes.queue_args import QueueArgs
-    from infra.settings import CloudSettings
+    from infra.settings import ClusterSettings
     from infra.settings.common import CloudRay
 
 HEAD_ACCOUNT = "ray-head"
@@ -110,6 +109,10 @@ class RayArgs:
         name: Name of the RayCluster, RayJob, RayService or Job, and prefix of the names of its supporting resources.
         pod: Requirements of a worker pod that owns the GPUs and NICs of its node.
         head_selector: Labels of the nodes for the head, which have no GPUs.
+        head_tolerations: Taints that the head tolerates, as in a pod.
+        accounts: ServiceAccounts of the head's pod and of the workers'.
+        existing_accounts: Whether they are the user's own, which the stack does not make.
+        operator_namespace: Namespace of KubeRay's operator; None if it may be in any.
         head_environment: Variables that the head needs on this cloud.
         worker_environment: Variables that Ray on a GPU node needs on this cloud.
         notice_s: Seconds that a worker has after its SIGTERM, the fewest of the stack's kinds of capacity.
@@ -120,10 +123,14 @@ class RayArgs:
         shared_token: Secret with Ray's token that another workload has; None for its own Secret.
     """
 
-    settings: CloudSettings
+    settings: ClusterSettings
     name: str
     pod: GpuPod
     head_selector: Mapping[str, str]
+    head_tolerations: Sequence[Mapping[str, str]] = ()
+    accounts: tuple[str, str] = (HEAD_ACCOUNT, WORKER_ACCOUNT)
+    existing_accounts: bool = False
+    operator_namespace: str | None = KUBERAY_NAMESPACE
     head_environment: Sequence[Variable] = ()
     worker_environment: Sequence[Variable] = ()
     notice_s: int = NOTICE_S
@@ -137,6 +144,22 @@ class RayArgs:
     def entrypoint(self) -> str:
         """Command line of a RayJob or an Indexed Job."""
         return str(self.settings.ray.entrypoint)
+
+    @property
+    def head_account(self) -> str:
+        """ServiceAccount of the head's pod."""
+        return self.accounts[0]
+
+    @property
+    def worker_account(self) -> str:
+        """ServiceAccount of a worker's pod."""
+        return self.accounts[1]
+
+    @property
+    def own_accounts(self) -> tuple[str, ...]:
+        """ServiceAccounts that the stack makes. An Indexed Job has no head."""
+        accounts = self.accounts[1:] if self.settings.ray.mode == "indexed-job" else self.accounts
+        return () if self.existing_accounts else accounts
 
     @property
     def autoscaled(self) -> bool:
@@ -174,20 +197,15 @@ class RayArgs:
         return self.settings.queue == "kueue"
 
 
-def elastic(settings: CloudSettings) -> bool:
+def elastic(settings: ClusterSettings) -> bool:
     """Return whether the stack is a RayCluster in a queue whose size changes."""
     ray = settings.ray
     return settings.queue == "kueue" and ray.mode == "cluster" and ray.min_workers < ray.max_workers
 
 
-def ray_accounts(settings: CloudSettings) -> tuple[str, ...]:
+def ray_accounts(settings: ClusterSettings) -> tuple[str, ...]:
     """Return the ServiceAccounts of Ray's pods. An Indexed Job has no head."""
     return (WORKER_ACCOUNT,) if settings.ray.mode == "indexed-job" else (HEAD_ACCOUNT, WORKER_ACCOUNT)
-
-
-def node_wait_s(settings: CloudSettings) -> int:
-    """Return how long a pod may wait for its node, in seconds: the longest of the stack's kinds of capacity."""
-    return longest_wait_s(settings.target, *settings.nodes.capacities)
 
 
 def script_files(folder: str) -> dict[str, str]:
@@ -335,10 +353,10 @@ def indexed_job_spec(container: str, nodes: int) -> dict[str, Any]:
     }
 
 
-def role(name: str, rules: Sequence[Any], account: str) -> list[dict[str, Any]]:
-    """Return a Role and its binding to a ServiceAccount of Ray's namespace."""
+def role(name: str, rules: Sequence[Any], account: str, namespace: str) -> list[dict[str, Any]]:
+    """Return a Role and its binding to a ServiceAccount of the namespace."""
     reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     common = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name}}
     return [
         {**common, "kind": "Role", "rules": list(rules)},

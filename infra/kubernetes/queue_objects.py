@@ -184,8 +184,10 @@ def local_queue() -> dict[str, Any]:
     return _object("LocalQueue", LOCAL_QUEUE, {"clusterQueue": CLUSTER_QUEUE})
 
 
-def admission_marks(queue: str, max_run_s: int | None) -> tuple[dict[str, str], dict[str, str]]:
+def admission_marks(queue: str | None, max_run_s: int | None) -> tuple[dict[str, str], dict[str, str]]:
     """Return the labels and annotations with which a RayCluster, RayJob or Job enters a LocalQueue."""
+    if queue is None:
+        return {}, {}
     return {QUEUE_LABEL: queue}, {} if max_run_s is None else {MAX_RUN_ANNOTATION: str(max_run_s)}
 
 

@@ -12,14 +12,11 @@ from infra.catalog.names import AUTOSCALER_METRICS_PORT, CLIENT_PORT, DASHBOARD_
 from infra.kubernetes.pods import (
     ABANDONED_S,
     EVERY_LINE,
-    HEAD_ACCOUNT,
     RECONNECT_S,
-    WORKER_ACCOUNT,
     WORKER_GROUP,
     RayArgs,
     folder_preparation,
     head_resources,
-    node_wait_s,
     ray_authentication,
     ray_template,
     variable,
@@ -70,7 +67,7 @@ def ray_job_spec(args: RayArgs) -> dict[str, Any]:
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": KEEP_S if args.settings.queue == "none" else KEEP_IN_QUEUE_S,
         # Limit until every worker runs (from admission, in a queue). Then the RayJob fails instead of waiting forever.
-        "preRunningDeadlineSeconds": node_wait_s(args.settings),
+        "preRunningDeadlineSeconds": args.settings.node_wait_s,
         # A retry would create another cluster and wait for nodes again. A new RayJob resumes from checkpoints.
         "backoffLimit": 0,
         "rayClusterSpec": ray_cluster_spec(args),
@@ -105,7 +102,7 @@ def _autoscaler(args: RayArgs) -> dict[str, Any]:
         "env": [
             # After this time Ray deletes a pod without a node, and loses its place in the cloud's queue (kuberay #4226,
             # ray PR #60392).
-            variable("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", str(node_wait_s(args.settings))),
+            variable("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", str(args.settings.node_wait_s)),
             variable("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", str(ABANDONED_S)),
             *ray_authentication(args.token_secret),
         ],
@@ -131,7 +128,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
             EVERY_LINE,
             *(variable(extra.name, extra.value) for extra in args.head_environment),
             # Ray Train gives up on a gang after 60 s and starts over. Drivers run on the head and inherit this.
-            variable("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(node_wait_s(args.settings))),
+            variable("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(args.settings.node_wait_s)),
             *([variable(JOB_STACK, job_stack(args.settings, args.name))] if job else []),
         ],
         "resources": {"requests": requests, "limits": {"memory": requests["memory"]}},
@@ -146,11 +143,12 @@ def _head(args: RayArgs) -> dict[str, Any]:
     if job:
         preparation["initContainers"] = [*preparation.get("initContainers", ()), check_of_head(args)]
     spec = {
-        "serviceAccountName": HEAD_ACCOUNT,
+        "serviceAccountName": args.head_account,
         "automountServiceAccountToken": False,
         **({"volumes": volumes} if volumes else {}),
         **_gates(args),
-        "nodeSelector": dict(args.head_selector),
+        **({"nodeSelector": dict(args.head_selector)} if args.head_selector else {}),
+        **({"tolerations": [dict(each) for each in args.head_tolerations]} if args.head_tolerations else {}),
         **preparation,
     }
     return {
@@ -202,7 +200,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     spec = {
         **args.pod.pod(),
         **_gates(args),
-        "serviceAccountName": WORKER_ACCOUNT,
+        "serviceAccountName": args.worker_account,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": args.notice_s,
         **({"volumes": [*args.pod.pod()["volumes"], *serving_volumes(args)]} if service else {}),

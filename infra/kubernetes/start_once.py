@@ -18,9 +18,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.pods import ACCOUNT_FOLDER, HEAD_ACCOUNT, LOGS_FOLDER, LOGS_VOLUME, UNPRIVILEGED, RayArgs, role
+from infra.kubernetes.pods import ACCOUNT_FOLDER, LOGS_FOLDER, LOGS_VOLUME, UNPRIVILEGED, RayArgs, role
 
 API_ACCESS = "kubernetes-api"
 """Volume with a token of the head's account. Only the containers that need it mount it: users' jobs run in the head's
@@ -55,7 +54,7 @@ def check_of_head(args: RayArgs) -> dict[str, Any]:
         "image": args.settings.ray.image,
         "command": ["python3", "-c", SCRIPT.read_text(encoding="utf-8")],
         "args": [
-            f"--job=/apis/{RAY_API}/namespaces/{NAMESPACE}/rayjobs/{args.name}",
+            f"--job=/apis/{RAY_API}/namespaces/{args.settings.namespace}/rayjobs/{args.name}",
             f"--account={ACCOUNT_FOLDER}",
             f"--mark={MARK}",
         ],
@@ -72,4 +71,4 @@ def rules(args: RayArgs) -> list[Any]:
 
 def start_once(args: RayArgs) -> list[dict[str, Any]]:
     """Return the Role and its binding."""
-    return role(f"{args.name}-start-once", rules(args), HEAD_ACCOUNT)
+    return role(f"{args.name}-start-once", rules(args), args.head_account, args.settings.namespace)

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from infra.catalog.names import NAMESPACE, NODE_TYPE
+from infra.catalog.names import NODE_TYPE
 from infra.catalog.pins import KUEUE_API, RAY_API
 from infra.kubernetes.pods import ACCOUNT_FOLDER, UNPRIVILEGED, RayArgs, role
 
@@ -34,7 +34,7 @@ def time_limit(args: RayArgs) -> list[dict[str, Any]]:
     metadata = {"name": name}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata, "automountServiceAccountToken": False},
-        *role(name, rules(args), name),
+        *role(name, rules(args), name, args.settings.namespace),
         {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": cron_job_spec(args, account=name)},
     ]
 
@@ -54,6 +54,7 @@ def cron_job_spec(args: RayArgs, *, account: str) -> dict[str, Any]:
         "serviceAccountName": account,
         "automountServiceAccountToken": True,
         "nodeSelector": dict(args.head_selector),
+        **({"tolerations": [dict(each) for each in args.head_tolerations]} if args.head_tolerations else {}),
         "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
     }
@@ -73,10 +74,10 @@ def _arguments(args: RayArgs) -> list[str]:
     selector = ",".join(f"{key}%3D{value}" for key, value in {**args.labels, NODE_TYPE: "worker"}.items())
     return [
         f"--hours={args.settings.nodes.max_hours}",
-        f"--workload=/apis/{RAY_API}/namespaces/{NAMESPACE}/{_resource(args)}/{args.name}",
-        f"--pods=/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}",
+        f"--workload=/apis/{RAY_API}/namespaces/{args.settings.namespace}/{_resource(args)}/{args.name}",
+        f"--pods=/api/v1/namespaces/{args.settings.namespace}/pods?labelSelector={selector}",
         f"--patch={json.dumps(patch)}",
-        *([f"--owned=/apis/{KUEUE_API}/namespaces/{NAMESPACE}/{owned}"] if owned else []),
+        *([f"--owned=/apis/{KUEUE_API}/namespaces/{args.settings.namespace}/{owned}"] if owned else []),
         f"--account={ACCOUNT_FOLDER}",
     ]
 

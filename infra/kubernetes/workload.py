@@ -23,7 +23,6 @@ from infra.kubernetes.pods import (
     SERVICE_POD,
     TOKEN_KEY,
     RayArgs,
-    ray_accounts,
     script_files,
 )
 from infra.kubernetes.queue_objects import local_queue
@@ -146,7 +145,7 @@ class Workload(pulumi.ComponentResource):
                 automount_service_account_token=False,
                 opts=opts,
             )
-            for account in ray_accounts(args.settings)
+            for account in args.own_accounts
         ]
         ingress = kubernetes_object(f"{name}-ingress", ingress_policy(args), opts, self._namespace)
         if self._operated:

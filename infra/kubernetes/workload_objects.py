@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.catalog.names import DASHBOARD_PORT, LOCAL_QUEUE, METRICS_PORTS, NAMESPACE, NODE_TYPE, SERVE_PORT
+from infra.catalog.names import DASHBOARD_PORT, METRICS_PORTS, NODE_TYPE, SERVE_PORT
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
-from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, KUBERAY_LABELS, KUBERAY_NAMESPACE, RayArgs, script_files
+from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, KUBERAY_LABELS, SERVICE_POD, RayArgs, script_files
 from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION, admission_marks
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.ray_service import ray_service_spec
@@ -30,7 +30,7 @@ def workload(args: RayArgs) -> dict[str, Any]:
         api, kind = RAY_API, COMPONENTS[mode]
         spec = ray_job_spec(args) if mode == "job" else ray_cluster_spec(args)
         spec = ray_service_spec(args, spec) if mode == "service" else spec
-    labels, marks = admission_marks(LOCAL_QUEUE, args.queue.max_run_s) if args.queue else ({}, {})
+    labels, marks = admission_marks(args.settings.local_queue, args.queue.max_run_s if args.queue else None)
     marks = {**marks, **({ELASTIC_ANNOTATION: "true"} if args.elastic else {})}
     marked = {**({"annotations": marks} if marks else {}), **({"labels": labels} if labels else {})}
     # Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.
@@ -39,9 +39,9 @@ def workload(args: RayArgs) -> dict[str, Any]:
 
 
 def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
-    """Return a RayJob or Indexed Job with its own objects, in the order in which to create them; none is secret.
+    """Return a workload with its own objects, in the order in which to create them; none is secret.
 
-    The objects that the job shares with its stack exist in the namespace: the pods' accounts, the token's Secret,
+    Those that a rendered job shares with its stack exist in the namespace: the pods' accounts, the token's Secret,
     claims, the LocalQueue.
     """
     operated = args.settings.ray.mode != "indexed-job"
@@ -53,12 +53,23 @@ def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
         objects.append(first_pod_service(args))
     if args.pod_monitoring:
         objects.append(pod_monitoring(args))
-    if operated:
+    if args.settings.ray.mode == "job":
         objects += start_once(args)
     if operated and args.settings.nodes.max_hours:
         objects += time_limit(args)
     objects.append(workload(args))
-    return [{**each, "metadata": {**each["metadata"], "namespace": NAMESPACE}} for each in objects]
+    return [{**each, "metadata": {**each["metadata"], "namespace": args.settings.namespace}} for each in objects]
+
+
+def every_object(args: RayArgs) -> list[dict[str, Any]]:
+    """Return all objects of a workload in the namespace, with empty Secrets: accounts, those above, and a pod's own."""
+    objects = [_object("v1", "ServiceAccount", account) for account in args.own_accounts]
+    secrets = [args.token_secret, *([args.serve_secret] if args.settings.ray.mode == "service" else [])]
+    objects += [_object("v1", "Secret", secret) for secret in secrets]
+    objects += [dict(each) for each in (*args.pod.objects, *(args.folder.objects if args.folder else ()))]
+    if args.settings.ray.mode == "service":
+        objects.append(_object("v1", "ConfigMap", args.scripts, data=script_files(SERVICE_POD)))
+    return [*objects, *with_supporting(args)]
 
 
 def ingress_policy(args: RayArgs) -> dict[str, Any]:
@@ -68,7 +79,8 @@ def ingress_policy(args: RayArgs) -> dict[str, Any]:
     and `kubectl port-forward`, which uses the kubelet, bypass network policies.
     """
     pods = {"podSelector": {"matchLabels": args.labels}}
-    operator = {"namespaceSelector": _namespace(KUBERAY_NAMESPACE), "podSelector": {"matchLabels": KUBERAY_LABELS}}
+    place = {} if args.operator_namespace is None else _namespace(args.operator_namespace)
+    operator = {"namespaceSelector": place, "podSelector": {"matchLabels": KUBERAY_LABELS}}
     operated = args.settings.ray.mode != "indexed-job"
     # The operator asks the head's proxy of Ray Serve whether it takes requests.
     asked = (DASHBOARD_PORT, SERVE_PORT) if args.settings.ray.mode == "service" else (DASHBOARD_PORT,)

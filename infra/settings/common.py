@@ -178,21 +178,22 @@ class CloudRay(Section):
         (),
         title="SECRET or SECRET=/FOLDER",
         examples=["huggingface", "registry=/secrets/registry"],
-        description="Kubernetes Secrets of the namespace ray for head and workers: SECRET sets a variable for each of "
-        "its keys, SECRET=/FOLDER mounts them as files. You create them; until one exists, pods wait for it.",
+        description="Kubernetes Secrets of the namespace (ray on the clouds) for head and workers: SECRET sets a "
+        "variable for each of its keys, SECRET=/FOLDER mounts them as files. You create them; until one exists, pods "
+        "wait for it.",
     )
     volumes: Texts = Field(
         (),
         title="CLAIM=/FOLDER",
         examples=["datasets=/datasets"],
-        description="PersistentVolumeClaims of the namespace ray to mount in head and workers, such as "
+        description="PersistentVolumeClaims of the namespace to mount in head and workers, such as "
         '["datasets=/datasets"]. You create them.',
     )
     pull_secrets: Texts = Field(
         (),
         title="a Secret's name",
         examples=["registry"],
-        description="Kubernetes Secrets of the namespace ray with which nodes pull ray.image from a private registry.",
+        description="Kubernetes Secrets of the namespace with which nodes pull ray.image from a private registry.",
     )
     priority_class: Text | None = Field(
         None,
@@ -214,6 +215,11 @@ class CloudStorage(Section):
     mount_path: Text = Field(
         "/bucket", title="a path", description="Absolute path of the shared folder on head and workers."
     )
+
+    @property
+    def source(self) -> str | None:
+        """What is mounted; None without a shared folder."""
+        return self.bucket
 
 
 class CloudKubernetes(Section):

@@ -17,30 +17,40 @@ from pydantic import SecretStr
 from pydantic.alias_generators import to_snake
 from pydantic_core import from_json
 
-from infra.settings import eks, gke, local
+from infra.settings import eks, gke, kubernetes, local
 from infra.settings.cloud import NameLimit, stack_name_rejected
 from infra.settings.eks import EksSettings, region_problems
 from infra.settings.fields import PartialSettings, Setting, nearest, rules_of, settings_of
 from infra.settings.gke import GkeSettings
+from infra.settings.kubernetes import KubernetesSettings
 from infra.settings.local import LocalSettings
 from infra.settings.problems import HIDDEN, NOT_SET, Finding, Problem, Rule, SettingsError, shown
 from infra.settings.stack_file import read_config
 
 NAMESPACE = "rdma-ray"
 
-Settings = LocalSettings | GkeSettings | EksSettings
+Settings = LocalSettings | GkeSettings | EksSettings | KubernetesSettings
 """A valid stack file: every setting has a value, and no two of them contradict each other."""
 
-MODELS: dict[str, type[Settings]] = {"local": LocalSettings, "gke": GkeSettings, "eks": EksSettings}
+MODELS: dict[str, type[Settings]] = {
+    "local": LocalSettings,
+    "gke": GkeSettings,
+    "eks": EksSettings,
+    "kubernetes": KubernetesSettings,
+}
 RULES: dict[str, list[Rule]] = {
     target: [rule for rule in rules_of(model) if not rule.warning] for target, model in MODELS.items()
 }
 WARNINGS: dict[str, list[Rule]] = {
     target: [rule for rule in rules_of(model) if rule.warning] for target, model in MODELS.items()
 }
-NAME_LIMITS: dict[str, tuple[NameLimit, ...]] = {"gke": gke.NAME_LIMITS, "eks": eks.NAME_LIMITS}
+NAME_LIMITS: dict[str, tuple[NameLimit, ...]] = {
+    "gke": gke.NAME_LIMITS,
+    "eks": eks.NAME_LIMITS,
+    "kubernetes": kubernetes.NAME_LIMITS,
+}
 CONTRACTS: dict[str, Mapping[str, Setting]] = {target: settings_of(model) for target, model in MODELS.items()}
-PATHS = tuple(dict.fromkeys(path for target in ("gke", "eks", "local") for path in CONTRACTS[target]))
+PATHS = tuple(dict.fromkeys(path for target in ("gke", "eks", "kubernetes", "local") for path in CONTRACTS[target]))
 """Every setting of every target."""
 SECTIONS = {
     key: [path.removeprefix(f"{key}.") for path in PATHS if path.startswith(f"{key}.")]

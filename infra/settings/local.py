@@ -46,7 +46,7 @@ class LocalRay(Section):
 class LocalSettings(Section):
     """Stack file of a Ray cluster on this machine."""
 
-    target: Literal["local"] = Field(examples=["local", "gke", "eks"])
+    target: Literal["local"] = Field(examples=["local", "gke", "eks", "kubernetes"])
     nodes: LocalNodes
     ray: LocalRay
     protect: Flag = False

@@ -7,20 +7,17 @@ import re
 from typing import TYPE_CHECKING
 
 from infra.catalog.fabrics import BOOTSTRAP, FABRICS
-from infra.catalog.machines import cpu_machine_vcpus
-from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudKubernetes, CloudRay, CloudStorage, pairs
+from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudRay, CloudStorage, pairs
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
+
+if TYPE_CHECKING:
+    from infra.settings.kubernetes import KubernetesStorage
 
 LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
 NAMES = "Kubernetes docs, concepts/overview/working-with-objects/names: DNS subdomain names, read 2026-11-27"
-HEAD_NODE = "rdma-ray, our choice: room for Ray's autoscaler, the operators, and the node's own pods, 2026-11-27"
 SECRETS = "Kubernetes docs, concepts/configuration/secret, good practices, read 2026-11-27"
 
 SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
-VCPUS_PER_HEAD = 8
-"""vCPUs of a CPU node that Ray's head (4 CPUs, 16 GiB), its autoscaler and the cluster's pods take (our choice)."""
-SPARE_CPUS, SPARE_GIB, GIB_PER_VCPU = 3, 10, 4
-"""What a head leaves of its node, and memory of a node's type for each vCPU, at least."""
 RESERVED = re.compile(
     r"RAY_(AUTH_.*|ADDRESS|DEDUP_LOGS|local_fs_capacity_threshold|AUTOSCALER_.*|TRAIN_WORKER_GROUP_START_TIMEOUT_S"
     r"|gcs_rpc_server_reconnect_.*|GRACEFUL_SHUTDOWN_.*|SERVE_.*)|RDMA_RAY_.*|KUBERAY_.*|POD_IP|JOB_UID|LD_LIBRARY_PATH|NVIDIA_VISIBLE_DEVICES"
@@ -32,13 +29,15 @@ SENSITIVE = re.compile(r"(?i)(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|(ACCESS
 
 
 class PodRules:
-    """Part of a cloud's settings. No model, so that its fields keep their order."""
+    """Part of a target's settings. No model, so that its fields keep their order."""
 
     if TYPE_CHECKING:
         target: str
-        cluster: CloudKubernetes
         ray: CloudRay
-        storage: CloudStorage
+
+        @property
+        def storage(self) -> CloudStorage | KubernetesStorage:
+            """Folder that every Ray node sees."""
 
     @rule("ray.env", source=CONTRACT)
     def variable_not_accepted(self) -> Findings:
@@ -86,23 +85,11 @@ class PodRules:
     @rule("ray.volumes", "ray.secrets", "storage.mountPath", source=CONTRACT)
     def folder_mounted_twice(self) -> Findings:
         folders = [folder for _, folder in (*pairs(self.ray.volumes), *pairs(self.ray.secrets)) if folder]
-        folders += [self.storage.mount_path] if self.storage.bucket is not None else []
+        folders += [self.storage.mount_path] if self.storage.source is not None else []
         plain = [posixpath.normpath(folder) for folder in folders]
         for folder in plain:
             if plain.count(folder) > 1:
                 yield Finding(f"Kubernetes rejects a pod with two volumes at {folder}.", "choose different folders")
-
-    @rule("ray.headCpus", "ray.headMemoryGib", "cluster.systemMachine", source=HEAD_NODE)
-    def head_too_large(self) -> Findings:
-        ray, vcpus = self.ray, cpu_machine_vcpus(self.target, self.cluster.system_machine)
-        cpus, gib = vcpus - SPARE_CPUS, GIB_PER_VCPU * vcpus - SPARE_GIB
-        if vcpus >= VCPUS_PER_HEAD and (ray.head_cpus > cpus or ray.head_memory_gib > gib):
-            fix = (
-                f"lower ray.headCpus to {cpus} and ray.headMemoryGib to {gib}, or choose a larger cluster.systemMachine"
-            )
-            yield Finding(
-                f"A head of {ray.head_cpus} CPUs and {ray.head_memory_gib} GiB does not fit on its node.", fix
-            )
 
     @rule("ray.headCpus", "ray.headMemoryGib", "ray.mode", source=CONTRACT)
     def head_size_unused(self) -> Findings:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from infra.catalog.machines import Machine
 from infra.settings.common import CloudNodes, CloudRay, CloudService, pairs
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
+
+if TYPE_CHECKING:
+    from infra.catalog.machines import Machine
+    from infra.settings.kubernetes import KubernetesNodes
 
 REPLICAS = "ray-project/ray: a replica is an actor, or a placement group; serve/_private/deployment_scheduler.py, 2.60"
 SERVICE_IN_QUEUE = "kubernetes-sigs/kueue 0.19.2: pkg/controller/jobs/rayservice, a RayCluster of a fixed size"
@@ -18,14 +21,21 @@ class ServiceRules:
     """Part of a cloud's settings. No model, so that its fields keep their order."""
 
     if TYPE_CHECKING:
-        nodes: CloudNodes
         queue: Literal["none", "kueue"]
         ray: CloudRay
         service: CloudService
 
         @property
-        def machine(self) -> Machine:
-            """Catalog row of the nodes' machine type."""
+        def nodes(self) -> CloudNodes | KubernetesNodes:
+            """Nodes that run Ray workers."""
+
+        @property
+        def machine(self) -> Machine | None:
+            """Catalog row of the nodes' machine type, if there is one."""
+
+        @property
+        def gpus_per_node(self) -> int:
+            """GPUs of a worker, all of its node."""
 
     @rule("service.application", "service.deployment", "ray.mode", source=CONTRACT)
     def service_incomplete(self) -> Findings:
@@ -58,14 +68,15 @@ class ServiceRules:
 
     @rule("service.gpusPerReplica", "nodes.machine", "ray.mode", source=REPLICAS)
     def replica_larger_than_a_node(self) -> Findings:
-        wanted, machine = self.service.gpus_per_replica, self.machine
-        if self.ray.mode == "service" and wanted > machine.gpus:
-            fix = f"set service.gpusPerReplica to {machine.gpus} or less, or choose a smaller model"
-            yield Finding(f"No replica with {wanted} GPUs fits on one {machine.name}, which has {machine.gpus}.", fix)
+        wanted, gpus = self.service.gpus_per_replica, self.gpus_per_node
+        if self.ray.mode == "service" and wanted > gpus:
+            name = "node" if self.machine is None else self.machine.name
+            fix = f"set service.gpusPerReplica to {gpus} or less, or choose a smaller model"
+            yield Finding(f"No replica with {wanted} GPUs fits on one {name}, which has {gpus}.", fix)
 
     @rule("service.maxReplicas", "service.gpusPerReplica", "ray.maxWorkers", source=REPLICAS)
     def more_replicas_than_workers(self) -> Findings:
-        service, gpus = self.service, self.machine.gpus
+        service, gpus = self.service, self.gpus_per_node
         wanted, needed, most = service.max_replicas, _nodes(self, service.max_replicas), self.ray.max_workers
         if self.ray.mode == "service" and service.gpus_per_replica <= gpus and needed > most:
             room = most * (gpus // service.gpus_per_replica)
@@ -76,7 +87,7 @@ class ServiceRules:
 
     @rule("nodes.max", "service.minReplicas", "service.gpusPerReplica", source=UPGRADE)
     def upgrade_has_no_room(self) -> Findings:
-        service, gpus, most = self.service, self.machine.gpus, self.nodes.max
+        service, gpus, most = self.service, self.gpus_per_node, self.nodes.max
         needed = 2 * _nodes(self, max(1, service.min_replicas))
         if self.ray.mode == "service" and service.gpus_per_replica <= gpus and needed > most:
             fix = f"raise nodes.max to {needed} (the second half costs money during an upgrade only)"
@@ -112,5 +123,5 @@ class ServiceRules:
 
 def _nodes(settings: ServiceRules, replicas: int) -> int:
     """Return the nodes that so many replicas need: none is on two nodes."""
-    per_node = settings.machine.gpus // settings.service.gpus_per_replica
+    per_node = settings.gpus_per_node // settings.service.gpus_per_replica
     return -(-replicas // max(1, per_node))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings
+from infra.settings import EksSettings, GkeSettings, Settings
 from rehearsal.engine.kind import value_at
 from rehearsal.graph import Graph, GraphNode
 
@@ -30,8 +30,8 @@ class Stack:
     @property
     def cloud(self) -> GkeSettings | EksSettings:
         """The settings of a cloud's stack."""
-        if isinstance(self.settings, LocalSettings):
-            raise TypeError("a local stack has no cloud resources")
+        if not isinstance(self.settings, GkeSettings | EksSettings):
+            raise TypeError(f"a stack of target {self.settings.target} has no cloud resources")
         return self.settings
 
     def of(self, *kinds: str) -> list[GraphNode]:

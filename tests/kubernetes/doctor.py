@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-from infra.outputs import cloud_outputs
+from infra.outputs import cluster_outputs
 from infra.settings.cloud import CloudSettings
 from tests.kubernetes.queries import name, ray_cluster
 from tests.kubernetes.running_stack import RunningStack
@@ -27,7 +27,7 @@ def findings(stack: RunningStack) -> dict[tuple[str, str], str]:
     settings = stack.settings
     assert isinstance(settings, CloudSettings)
     kubeconfig = stack.plane.kubeconfig.read_text()
-    outputs = cloud_outputs(settings, name(ray_cluster(stack.api)), kubeconfig, "no-token")
+    outputs = cluster_outputs(settings, name(ray_cluster(stack.api)), kubeconfig, "no-token")
     outputs["ray"] |= {"jobs": "http://127.0.0.1:1"}
     folders = builds.programs("kubectl")["kubectl"].parent, os.environ["PATH"]
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, PATH=":".join(map(str, folders))):

@@ -155,6 +155,8 @@ def kubeconfig(
     Exit codes: 0 written, 1 no kubeconfig, or the file has other content.
     """
     outputs = read_outputs(options)
+    if outputs.context is not None:
+        raise WorkloadError(f"the stack has no kubeconfig of its own: it uses the context {outputs.context} of yours")
     if outputs.kubeconfig is None:
         raise WorkloadError(f"a stack of target {outputs.target} has no Kubernetes and thus no kubeconfig")
     content = outputs.kubeconfig.get_secret_value()

@@ -68,10 +68,14 @@ class Connection(AbstractContextManager["Connection"]):
 
     @cached_property
     def kubectl(self) -> Kubectl:
-        """kubectl with the stack's kubeconfig and namespace. WorkloadError if the stack has no Kubernetes."""
-        if self.outputs.kubeconfig is None:
+        """kubectl with the stack's kubeconfig or context, and its namespace.
+
+        WorkloadError if the stack has no Kubernetes.
+        """
+        access = self.outputs.kubeconfig or self.outputs.context
+        if access is None:
             raise WorkloadError(f"a stack of target {self.outputs.target} has no Kubernetes")
-        return self._open.enter_context(Kubectl(self.outputs.kubeconfig, self.outputs.namespace or "default"))
+        return self._open.enter_context(Kubectl(access, self.outputs.namespace or "default"))
 
     def accepting_jobs(self) -> JobsApi:
         """Return `api` if the stack's Ray accepts jobs. WorkloadError with the alternatives if it does not."""

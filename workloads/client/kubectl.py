@@ -1,4 +1,6 @@
-"""The user's kubectl with a stack's kubeconfig, which only the user can read and which is removed after the command."""
+"""The user's kubectl with a stack's kubeconfig, which only the user can read and which is removed after the command,
+or with a context of the user's own.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,11 @@ class Kubectl(AbstractContextManager["Kubectl"]):
     """kubectl for one cluster and namespace. WorkloadError if there is no kubectl on PATH.
 
     Args:
-        kubeconfig: Kubeconfig as JSON.
+        kubeconfig: Kubeconfig as JSON, or the name of a context of the user's own kubeconfig.
         namespace: Default namespace of the commands.
     """
 
-    def __init__(self, kubeconfig: SecretStr, namespace: str) -> None:
+    def __init__(self, kubeconfig: SecretStr | str, namespace: str) -> None:
         program = shutil.which("kubectl")
         if program is None:
             raise WorkloadError(
@@ -47,15 +49,19 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         self._program = program
         self._temporary = tempfile.TemporaryDirectory(prefix="rdma-ray-")  # mode 0700
         self.folder = Path(self._temporary.name)
-        self._file = self.folder / "kubeconfig"
-        self._file.write_text(kubeconfig.get_secret_value(), encoding="utf-8")
+        if isinstance(kubeconfig, str):
+            self._access = f"--context={kubeconfig}"
+        else:
+            file = self.folder / "kubeconfig"
+            file.write_text(kubeconfig.get_secret_value(), encoding="utf-8")
+            self._access = f"--kubeconfig={file}"
 
     def __exit__(self, *_: object) -> None:
         self._temporary.cleanup()
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of a kubectl with these arguments."""
-        return [self._program, f"--kubeconfig={self._file}", f"--namespace={self.namespace}", *arguments]
+        return [self._program, self._access, f"--namespace={self.namespace}", *arguments]
 
     def run(self, *arguments: str) -> str:
         """Return the output of a kubectl with these arguments; bytes that are not UTF-8 are replaced.

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from infra.plan import Plan
 from infra.plan import plan as plan_of
-from infra.settings import LocalSettings, Settings, SettingsError, from_stack_file, warnings
+from infra.settings import KubernetesSettings, LocalSettings, Settings, SettingsError, from_stack_file, warnings
 from workloads.exits import WorkloadError
 from workloads.options import JsonFile, option
 from workloads.terminal.console import Terminal, write_json
@@ -80,6 +80,13 @@ def _show_plan(plan: Plan, console: Console) -> None:
         facts.add_row("target", settings.target)
         facts.add_row("nodes", f"1 head, {settings.nodes.count} workers of {settings.nodes.cpus} CPUs")
         facts.add_row("fabric", "none: every node is a process of this machine")
+    elif isinstance(settings, KubernetesSettings):
+        own = settings.nodes
+        nics = "" if own.nics is None else f", {own.nics} NICs"
+        facts.add_row("target", f"{settings.target} {settings.context}, namespace {settings.namespace}")
+        facts.add_row("nodes", f"{own.min} to {own.max} of {own.gpus} GPUs{nics}")
+        facts.add_row("fabric", f"{settings.fabric} ({fabric.transport})")
+        facts.add_row("pod", f"the whole node: {own.cpus} CPUs, {own.memory_gib} GiB, all GPUs and NICs")
     elif machine is not None:
         nodes = settings.nodes
         facts.add_row("target", f"{settings.target} {settings.location}")

@@ -187,7 +187,7 @@ class StateReader:
 
     def _kubernetes(self) -> None:
         sections = [*OWN, *EVERYWHERE, *OF_SYSTEM, "operators", "secrets"]
-        if self.outputs.kubeconfig is None:
+        if not self.outputs.on_kubernetes:
             self.absent |= dict.fromkeys(sections, f"a stack of target {self.outputs.target} has no Kubernetes")
             return
         self.report("reading Kubernetes")

@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 
-from infra.catalog.names import NAMESPACE
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
     NCCL_JOB_POD,
@@ -238,7 +237,7 @@ def _environment(job: NcclJob) -> dict[str, str]:
 
 
 def _metadata(job: NcclJob, name: str | None = None) -> dict[str, Any]:
-    return {"name": name or job.name, "namespace": NAMESPACE, "labels": {OWNER_LABEL: job.name}}
+    return {"name": name or job.name, "namespace": job.namespace, "labels": {OWNER_LABEL: job.name}}
 
 
 class _Dumper(yaml.SafeDumper):

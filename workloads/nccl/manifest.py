@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from infra.catalog.names import NAMESPACE
 from infra.nccl_job import FIRST_OP, NODES, RUN_S, WAIT_S, NcclJob, Sweep, nccl_job, size
 from infra.settings import LocalSettings
 from workloads.client.plan import read_settings
@@ -87,6 +86,8 @@ def bench_job(
     if not ssh_key:
         sys.stdout.write(as_yaml(manifests(job)))
         assert not isinstance(settings, LocalSettings)  # nccl_job rejects them
+        if settings.nodes.machine is None:
+            raise WorkloadError("nodes.machine is not set: the judge of the Job's log needs the type of its nodes")
         print(_next_steps(job, settings.nodes.machine), file=sys.stderr)
         return
     if job.image.own_keys:
@@ -112,7 +113,7 @@ def _key_pair(comment: str) -> tuple[str, str]:
 
 def _next_steps(job: NcclJob, machine: str) -> str:
     log, end = f"{job.name}.log", job.sweep.end
-    kubectl = f"kubectl -n {NAMESPACE}"
+    kubectl = f"kubectl -n {job.namespace}"
     judge = f"bench judge --machine {machine} --nodes {job.nodes} --op {job.sweep.op} --results {log} --log {log}"
     floor = floor_of(machine_named(machine).baselines, job.sweep.op, job.nodes, size(end), frozenset())
     remarks = []

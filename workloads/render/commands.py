@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App
 
-from infra.catalog.names import JOB_LABEL, NAMESPACE, NODE_TYPE
+from infra.catalog.names import JOB_LABEL, NODE_TYPE
 from infra.kubernetes.workload_objects import with_supporting
 from infra.outputs import Nodes, job_stack
 from infra.plan import ray_args
@@ -111,13 +111,13 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
         )
     settings = read_settings(file)
     if isinstance(settings, LocalSettings):
-        raise WorkloadError(f"{file.name}: target local has no Kubernetes: choose a stack on gke or eks with --stack")
+        raise WorkloadError(f"{file.name}: target local has no Kubernetes: choose a stack on a cluster with --stack")
     if mode == "job" and settings.ray.mode == "indexed-job":
         raise WorkloadError(
             f"{file.name}: ray.mode is indexed-job, so the stack has no KubeRay, which runs RayJobs: use `rdma-ray"
             " render indexed-job`, or set another mode"
         )
-    stack, gpus, most = named[1], settings.machine.gpus, settings.nodes.max
+    stack, gpus, most = named[1], settings.gpus_per_node, settings.nodes.max
     wanted = request.nodes(gpus)
     kept = Nodes(min=settings.nodes.min, max=most, gpus_per_node=gpus, cpus_per_node=0)
     nodes = wanted or kept.default_gang if options.nodes is None else options.nodes
@@ -134,7 +134,7 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
     own = ray_args(settings, f"{stack}-ray")
     name = _checked_name(options.name or request.name[:LONGEST_NAME].strip("-"), own.name)
     args = replace(own, name=name, shared_token=own.token_secret)
-    request.check_files(settings.storage.mount_path if settings.storage.bucket else None)
+    request.check_files(settings.storage.mount_path if settings.storage.source else None)
     request.check(job_stack(settings, name))
     names: tuple[str, ...] = request.given.get("secret") or ()
     if options.secrets is not None and not names:
@@ -153,7 +153,7 @@ def _print(mode: Literal["job", "indexed-job"], command: tuple[str, ...], option
     name, kind = job["metadata"]["name"], job["kind"].lower()
     line = printable(shlex.join(["rdma-ray", *command_without_secrets(sys.argv[1:])])).replace("\n", "\\n")
     sys.stdout.write(f"# {line}\n{as_yaml(objects)}")
-    kubectl = f"kubectl -n {NAMESPACE}"
+    kubectl = f"kubectl -n {job['metadata']['namespace']}"
     steps = ["# Next:"]
     if names := request.given.get("secret"):
         secret = f"create secret generic {options.secrets or name} --from-env-file=.env"

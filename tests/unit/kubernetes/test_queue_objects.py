@@ -27,7 +27,7 @@ from infra.kubernetes.queue_objects import (
     topology,
     worker_resources,
 )
-from infra.settings import GkeSettings, LocalSettings, parse
+from infra.settings import EksSettings, GkeSettings, parse
 from tests.unit.stacks import EKS, GKE, changed
 
 RESERVED = {"nodes.capacity": "reservation", "nodes.reservation": "ours"}
@@ -47,9 +47,9 @@ STACKS: dict[str, dict[str, Any]] = {
 
 def args_of(stack: dict[str, Any]) -> QueueArgs:
     settings = parse(changed(stack, {"queue": "kueue"}))
-    assert not isinstance(settings, LocalSettings)
     if isinstance(settings, GkeSettings):
         return on_gke.queue_args(settings, on_gke.gpu_pod(settings, settings.machine))
+    assert isinstance(settings, EksSettings)
     return on_eks.queue_args(settings, on_eks.gpu_pod(settings, settings.machine))
 
 

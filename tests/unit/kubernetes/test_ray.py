@@ -17,7 +17,7 @@ from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.workload_objects import workload
 from infra.outputs import JOB_STACK, Outputs
-from infra.settings import GkeSettings, LocalSettings, parse
+from infra.settings import EksSettings, GkeSettings, parse
 from tests.unit.stacks import EKS, GKE, changed, eks
 
 JOB: dict[str, Any] = {"ray.mode": "job", "ray.entrypoint": "python /app/train.py"}
@@ -26,8 +26,10 @@ BLOCK = "cr-0123456789abcdef0"
 
 def args_of(stack: dict[str, Any], changes: dict[str, Any]) -> RayArgs:
     settings = parse(changed(stack, changes))
-    assert not isinstance(settings, LocalSettings)
-    return on_gke(settings, "a3u-ray") if isinstance(settings, GkeSettings) else on_eks(settings, "p5-ray")
+    if isinstance(settings, GkeSettings):
+        return on_gke(settings, "a3u-ray")
+    assert isinstance(settings, EksSettings)
+    return on_eks(settings, "p5-ray")
 
 
 def test_autoscaler_reads_one_group_of_whole_nodes_from_zero() -> None:

@@ -16,7 +16,7 @@ from infra.catalog.fabrics import TRANSPORTS
 from infra.catalog.machines import CATALOG, GkeMachine, Machine
 from infra.catalog.names import EFA, GPU, rdma_network
 from infra.catalog.pins import RAY
-from infra.outputs import Outputs, cloud_outputs
+from infra.outputs import Outputs, cluster_outputs
 from infra.settings import parse
 from infra.settings.cloud import CloudSettings
 from tests.kubernetes.stack_objects import registered, stacks
@@ -209,7 +209,7 @@ def cloud(name: str, workers: int = 2) -> State:
                     {"name": f"nic{at}", "attributes": {"dra.net/rdma": {"bool": True}}} for at in range(machine.nics)
                 ]
                 found["device slices"].append(body("ResourceSlice", node, {"nodeName": node, "devices": devices}))
-    outputs = cloud_outputs(settings, cluster, "kubeconfig", "the-token")
+    outputs = cluster_outputs(settings, cluster, "kubeconfig", "the-token")
     resources = {"GPU": float(machine.gpus), "CPU": float(machine.pod_cpus or 0)}
     no_head = settings.ray.mode == "indexed-job"
     accepts = settings.ray.mode == "cluster"

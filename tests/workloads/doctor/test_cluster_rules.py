@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.outputs import Outputs, cloud_outputs, job_stack
+from infra.outputs import Outputs, cluster_outputs, job_stack
 from infra.settings import parse
 from infra.settings.cloud import CloudSettings
 from tests.kubernetes.stack_objects import stacks
@@ -204,7 +204,7 @@ def test_outputs_say_whether_the_folder_is_reached_over_efa() -> None:
     for efa in (False, True):
         storage = settings.storage.model_copy(update={"efa": efa})
         changed = settings.model_copy(update={"storage": storage})
-        outputs = Outputs.model_validate(cloud_outputs(changed, "ray", "kubeconfig", "token"))
+        outputs = Outputs.model_validate(cluster_outputs(changed, "ray", "kubeconfig", "token"))
         assert outputs.storage is not None
         assert outputs.storage.efa is efa
         assert "storage" in (job := job_stack(changed, "ray"))

@@ -1,0 +1,58 @@
+"""Ray on a cluster that the user has: the arguments of a stack's workload. Imports no Pulumi."""
+
+from __future__ import annotations
+
+from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
+from infra.kubernetes.pods import RayArgs, SharedFolder
+from infra.settings import KubernetesSettings
+from infra.settings.common import pairs
+
+METRICS_NAMESPACE = "monitoring"
+"""Namespace whose Prometheus may read metrics (the usual name, kube-prometheus-stack docs)."""
+SHM_SHARE = 8
+"""A worker's /dev/shm, whose use counts as memory of the pod, is at most one of so many parts of it (our choice)."""
+
+
+def ray_args(settings: KubernetesSettings, name: str) -> RayArgs:
+    """Return the arguments of the stack's RayCluster, RayJob, RayService or Indexed Job."""
+    nodes, storage, account = settings.nodes, settings.storage, settings.ray.service_account
+    return RayArgs(
+        settings=settings,
+        name=name,
+        pod=gpu_pod(settings),
+        head_selector=dict(pairs(nodes.head_selector)),
+        head_tolerations=_tolerations(nodes.head_tolerations),
+        accounts=(account, account) if account else (f"{name}-head", f"{name}-worker"),
+        existing_accounts=account is not None,
+        operator_namespace=None,
+        metrics_namespace=METRICS_NAMESPACE,
+        folder=claimed(storage.claim, storage.mount_path) if storage.claim else None,
+    )
+
+
+def gpu_pod(settings: KubernetesSettings) -> GpuPod:
+    """Return the requirements of a worker pod with the stack's fabric."""
+    nodes = settings.nodes
+    shm = f"{max(1, nodes.memory_gib // SHM_SHARE)}Gi"
+    pod = GpuPod(
+        annotations={},
+        node_selector=dict(pairs(nodes.selector)),
+        tolerations=(*([dict(GPU_TOLERATION)] if nodes.gpus else ()), *_tolerations(nodes.tolerations)),
+        resources=whole_node(nodes.cpus, nodes.memory_gib, nodes.gpus),
+        volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},),
+        volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
+    )
+    return with_fabric(pod, settings.fabric_row, nics=nodes.nics, gpus=nodes.gpus)
+
+
+def claimed(claim: str, mount_path: str) -> SharedFolder:
+    """Return an existing claim as a folder of pods."""
+    return SharedFolder(mount_path=mount_path, annotations={}, volume={"persistentVolumeClaim": {"claimName": claim}})
+
+
+def _tolerations(entries: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return tolerations of taints KEY, of any value, and KEY=VALUE; of every effect."""
+    return [
+        {"key": key, "operator": "Equal", "value": value} if value else {"key": key, "operator": "Exists"}
+        for key, value in pairs(entries)
+    ]

@@ -1,0 +1,279 @@
+"""Stack file of a Kubernetes cluster that the user has, in which the stack makes Ray and nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from infra.catalog.fabrics import FABRICS, Fabric, Resource, fabrics_of
+from infra.catalog.machines import CATALOG, Machine
+from infra.settings.cloud import KUBERNETES_LIMITS, supported
+from infra.settings.cluster import ClusterSettings
+from infra.settings.common import CloudRay, CloudService, pairs
+from infra.settings.fields import Derived, Flag, FromText, Number, OneOf, Section, Text, Texts
+from infra.settings.pods import NAMES, not_a_name
+from infra.settings.problems import CONTRACT, Finding, Findings, rule
+
+LABELS = "Kubernetes docs, concepts/overview/working-with-objects/labels, read 2026-11-27"
+RESOURCES = "Kubernetes docs, tasks/configure-pod-container/extended-resource, read 2026-11-27"
+LOCAL_QUEUES = "Kueue docs, concepts/local_queue, read 2026-11-27"
+
+NAME_LIMITS = KUBERNETES_LIMITS
+_LABEL = r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?"
+_VALUE = r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?"
+
+
+class KubernetesNodes(Section):
+    """Nodes of the user's cluster that run Ray workers. A worker takes one whole."""
+
+    machine: Annotated[str, OneOf(tuple(CATALOG))] | None = Field(
+        None, title="machine type", examples=[*supported("gke"), *supported("eks")]
+    )
+    gpus: Number = Field(
+        ge=0,
+        le=16,
+        title="GPUs",
+        examples=[8],
+        description="kubernetes: GPUs of a node (nvidia.com/gpu), which a worker takes all; 0 for nodes without GPUs.",
+    )
+    cpus: Number = Field(
+        ge=1,
+        le=1024,
+        title="CPUs",
+        examples=[180],
+        description="kubernetes: CPUs that a worker's pod requests, nearly all of its node.",
+    )
+    memory_gib: Number = Field(
+        ge=1,
+        le=16_384,
+        title="GiB",
+        examples=[1800],
+        description="kubernetes: memory that a worker's pod requests, GiB.",
+    )
+    nics: Annotated[
+        Annotated[int, Field(ge=1, le=64), FromText] | None,
+        Derived(
+            lambda v: CATALOG[v["nodes.machine"]].nics if v["nodes.machine"] else None, "those of nodes.machine, if set"
+        ),
+    ] = Field(
+        title="RDMA NICs",
+        examples=[8],
+        description="kubernetes: RDMA NICs of a node, all of which a worker takes where the fabric counts them.",
+    )
+    min: Number = Field(0, ge=0, le=1000, title="nodes")
+    max: Number = Field(2, ge=1, le=1000, title="nodes")
+    max_hours: Annotated[int, Field(ge=1, le=8760), FromText] | None = Field(None, title="hours")
+    wait_minutes: Number = Field(
+        60,
+        ge=1,
+        le=20_160,
+        title="minutes",
+        description="kubernetes: minutes for which a worker may wait for its node, before a job fails.",
+    )
+    selector: Texts = Field(
+        (),
+        title="LABEL=VALUE",
+        examples=["node.kubernetes.io/instance-type=p5en.48xlarge"],
+        description="kubernetes: labels of the workers' nodes.",
+    )
+    tolerations: Texts = Field(
+        (),
+        title="KEY or KEY=VALUE",
+        examples=["team=ml"],
+        description="kubernetes: taints of the workers' nodes, besides nvidia.com/gpu.",
+    )
+    head_selector: Texts = Field(
+        (), title="LABEL=VALUE", examples=["pool=cpu"], description="kubernetes: labels of the nodes for Ray's head."
+    )
+    head_tolerations: Texts = Field(
+        (),
+        title="KEY or KEY=VALUE",
+        examples=["team=ml"],
+        description="kubernetes: taints of the nodes for Ray's head.",
+    )
+
+
+class KubernetesRay(CloudRay):
+    """The Ray cluster."""
+
+    service_account: Text | None = Field(
+        None,
+        title="a ServiceAccount",
+        examples=["training"],
+        description="kubernetes: existing ServiceAccount of head and workers. Without it, the stack makes two "
+        "without rights.",
+    )
+
+
+class KubernetesStorage(Section):
+    """Folder that every Ray node sees under the same path."""
+
+    claim: Text | None = Field(
+        None,
+        title="a claim",
+        examples=["shared"],
+        description="kubernetes: existing PersistentVolumeClaim, which many nodes may mount (ReadWriteMany).",
+    )
+    mount_path: Text = Field("/shared", title="a path")
+
+    @property
+    def source(self) -> str | None:
+        """What is mounted; None without a shared folder."""
+        return self.claim
+
+
+class KubernetesSettings(ClusterSettings, Section):
+    """Stack file of a cluster that the user has."""
+
+    target: Literal["kubernetes"]
+    context: Text = Field(
+        title="a context",
+        examples=["my-cluster"],
+        description="kubernetes: context of your kubeconfig (KUBECONFIG, or ~/.kube/config). The current one is not "
+        "used, since another program may change it.",
+    )
+    namespace: Text = Field(
+        title="a namespace", examples=["ray"], description="kubernetes: existing namespace. All objects are made in it."
+    )
+    nodes: KubernetesNodes
+    fabric: Annotated[str, OneOf(fabrics_of("kubernetes"))]
+    fabric_resource: Text | None = Field(
+        None,
+        title="RESOURCE or RESOURCE=COUNT",
+        examples=["rdma/ib", "nvidia.com/hostdev=8"],
+        description="kubernetes, fabric rdma: resource that the device plugin offers, and how many a worker takes. "
+        "[1 of rdma/ib]",
+    )
+    queue: Literal["none", "kueue"] = Field("none", title="queue")
+    local_queue: Text | None = Field(
+        None,
+        title="a LocalQueue",
+        examples=["team-queue"],
+        description="kubernetes: existing LocalQueue of the namespace, with queue kueue.",
+    )
+    ray: KubernetesRay
+    service: CloudService
+    storage: KubernetesStorage
+    install_kuberay: Flag = Field(
+        False,
+        description="kubernetes: whether the stack installs KubeRay, which needs an administrator's rights. Without "
+        "it, the cluster must have KubeRay; the stack never replaces one.",
+    )
+    protect: Flag = True
+
+    @property
+    def location(self) -> None:
+        """A cluster of the user's has no zone."""
+
+    @property
+    def machine(self) -> Machine | None:
+        """Catalog row of the nodes' machine type, if the stack file names it."""
+        return None if self.nodes.machine is None else CATALOG[self.nodes.machine]
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a worker."""
+        return self.nodes.gpus
+
+    @property
+    def cpus_per_node(self) -> int:
+        """CPUs that a worker requests."""
+        return self.nodes.cpus
+
+    @property
+    def nics_per_node(self) -> int | None:
+        """RDMA NICs of a node; None if not known."""
+        return self.nodes.nics
+
+    @property
+    def node_wait_s(self) -> int:
+        """Seconds that a pod may wait for its node."""
+        return 60 * self.nodes.wait_minutes
+
+    @property
+    def fabric_row(self) -> Fabric:
+        """Catalog row of the fabric, with the resource of the cluster's device plugin."""
+        row = FABRICS[self.fabric]
+        if self.fabric_resource is None or row.resource is None:
+            return row
+        [(name, count)] = pairs((self.fabric_resource,))
+        return replace(row, resource=Resource(name, per="pod", count=int(count or 1)))
+
+    @rule("fabricResource", "fabric", source=RESOURCES)
+    def resource_malformed(self) -> Findings:
+        if self.fabric_resource is None:
+            return
+        if self.fabric != "rdma":
+            fix = "set fabric to rdma, or remove fabricResource"
+            yield Finding(f"Fabric {self.fabric} has its own way to the NICs, so nothing would read this.", fix)
+        elif not re.fullmatch(rf"{_LABEL}(=[1-9]\d?)?", self.fabric_resource) or "/" not in self.fabric_resource:
+            fix = "write the name as `kubectl describe node` shows it, such as rdma/ib or nvidia.com/hostdev=8"
+            yield Finding(f"{self.fabric_resource} is not an extended resource and a number.", fix)
+
+    @rule("nodes.nics", "fabric", source=CONTRACT)
+    def nics_unknown(self) -> Findings:
+        row = self.fabric_row
+        counted = row.claim is not None or (row.resource is not None and row.resource.per == "nic")
+        if counted and self.nodes.nics is None:
+            yield Finding(
+                f"Fabric {self.fabric} gives a pod a number of NICs, but none is set.",
+                "set nodes.nics, or nodes.machine",
+            )
+
+    @rule("nodes.gpus", "nodes.machine", source=CONTRACT)
+    def gpus_of_another_machine(self) -> Findings:
+        machine = self.machine
+        if machine is not None and self.nodes.gpus != machine.gpus:
+            fix = f"set nodes.gpus to {machine.gpus}, or remove nodes.machine"
+            yield Finding(f"A {machine.name} has {machine.gpus} GPUs, and a worker takes all of them.", fix)
+
+    @rule("localQueue", "queue", source=LOCAL_QUEUES)
+    def queue_incomplete(self) -> Findings:
+        if self.queue == "kueue" and self.local_queue is None:
+            fix = "set localQueue to one that `kubectl get localqueues` shows, or queue to none"
+            yield Finding("Kueue admits a workload by a LocalQueue of its namespace, but none is set.", fix)
+        elif self.queue == "none" and self.local_queue is not None:
+            yield Finding("Without queue kueue, nothing would read this.", "set queue to kueue, or remove localQueue")
+
+    @rule("namespace", source=NAMES)
+    def namespace_malformed(self) -> Findings:
+        return not_a_name(self.namespace)
+
+    @rule("localQueue", source=NAMES)
+    def local_queue_malformed(self) -> Findings:
+        return not_a_name(self.local_queue or "none")
+
+    @rule("storage.claim", source=NAMES)
+    def claim_malformed(self) -> Findings:
+        return not_a_name(self.storage.claim or "none")
+
+    @rule("ray.serviceAccount", source=NAMES)
+    def service_account_malformed(self) -> Findings:
+        return not_a_name(self.ray.service_account or "none")
+
+    @rule("nodes.selector", source=LABELS)
+    def selector_malformed(self) -> Findings:
+        return _malformed(self.nodes.selector)
+
+    @rule("nodes.tolerations", source=LABELS)
+    def toleration_malformed(self) -> Findings:
+        return _malformed(self.nodes.tolerations, optional=True)
+
+    @rule("nodes.headSelector", source=LABELS)
+    def head_selector_malformed(self) -> Findings:
+        return _malformed(self.nodes.head_selector)
+
+    @rule("nodes.headTolerations", source=LABELS)
+    def head_toleration_malformed(self) -> Findings:
+        return _malformed(self.nodes.head_tolerations, optional=True)
+
+
+def _malformed(entries: tuple[str, ...], *, optional: bool = False) -> Findings:
+    """Find an entry that is not KEY=VALUE of a label or a taint; the value may be `optional`."""
+    value = f"(={_VALUE})?" if optional else f"={_VALUE}"
+    for entry in entries:
+        if not re.fullmatch(rf"{_LABEL}{value}", entry):
+            yield Finding(f"No node has {entry}.", "write it as `kubectl describe node` shows it, such as pool=gpu")
