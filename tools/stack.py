@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.local.folder import ClusterFolder
-from infra.settings import CloudSettings, Settings, from_stack_file
+from infra.settings import ClusterSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, settle
@@ -156,8 +156,8 @@ class Stack:
                 f"Destroy: make down STACK={self.name}"
             )
             raise
-        count = self.settings.nodes.min if isinstance(self.settings, CloudSettings) else 0
-        nodes = f"{count} GPU nodes stay up" if count else "GPU nodes are provisioned when a job requests them"
+        count = self.settings.nodes.min if isinstance(self.settings, ClusterSettings) else 0
+        nodes = f"{count} worker nodes stay up" if count else "worker nodes are provisioned when a job requests them"
         print(f"\nStack {self.name} is up; {nodes}. How to connect: docs/{self.settings.target}.md")
 
     def _require_passphrase(self) -> None:

@@ -175,8 +175,19 @@ GIB_FOLDER = "/usr/local/gib"
 """Folder of gIB in a worker."""
 HOST_NVIDIA = "/home/kubernetes/bin/nvidia"
 HOST_GIB = "/home/kubernetes/bin/gib"
+GIB_SCRIPT = "scripts/set_nccl_env.sh"
 INSTALLED = "rdma-ray-installed"
 """File in the folder of gIB that the installer writes last."""
+
+
+def gib_setup(last: str) -> str:
+    """Return the command that waits for a gIB installer, which may still run on a new node, and sets NCCL up.
+
+    `last` is the file in gIB's folder that the installer writes last.
+    """
+    wait = f"until [ -e {GIB_FOLDER}/{last} ]; do echo 'waiting for the gIB installer'; sleep 5; done"
+    return f"{wait}; source {GIB_FOLDER}/{GIB_SCRIPT}"
+
 
 _MULTI_NETWORK = Fabric(
     name="multi-network",
@@ -199,9 +210,7 @@ _MULTI_NETWORK = Fabric(
             GIB_MANIFESTS,
         ),
     ),
-    # Waits for the installer, which may still run on a new node, and sets NCCL up.
-    setup=f"until [ -e {GIB_FOLDER}/{INSTALLED} ]; do echo 'waiting for the gIB installer'; sleep 5; done; "
-    f"source {GIB_FOLDER}/scripts/set_nccl_env.sh",
+    setup=gib_setup(INSTALLED),
     scripted=tuple(
         Variable(name, value, why, GKE_NCCL)
         for name, value, why in (

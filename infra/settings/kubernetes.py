@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.catalog.fabrics import FABRICS, Fabric, Resource, fabrics_of
+from infra.catalog.fabrics import FABRICS, GIB_SCRIPT, Fabric, Resource, fabrics_of, gib_setup
 from infra.catalog.machines import CATALOG, Machine
 from infra.settings.cloud import KUBERNETES_LIMITS, supported
 from infra.settings.cluster import ClusterSettings
@@ -44,7 +44,6 @@ class KubernetesNodes(Section):
         le=1024,
         title="CPUs",
         examples=[180],
-        description="kubernetes: CPUs that a worker's pod requests, nearly all of its node.",
     )
     memory_gib: Number = Field(
         ge=1,
@@ -139,13 +138,13 @@ class KubernetesSettings(ClusterSettings, Section):
         title="a namespace", examples=["ray"], description="kubernetes: existing namespace. All objects are made in it."
     )
     nodes: KubernetesNodes
-    fabric: Annotated[str, OneOf(fabrics_of("kubernetes"))]
+    fabric: Annotated[str, OneOf(fabrics_of("kubernetes"))] = Field(title="fabric")
     fabric_resource: Text | None = Field(
         None,
         title="RESOURCE or RESOURCE=COUNT",
         examples=["rdma/ib", "nvidia.com/hostdev=8"],
-        description="kubernetes, fabric rdma: resource that the device plugin offers, and how many a worker takes. "
-        "[1 of rdma/ib]",
+        description="kubernetes, fabric rdma: resource that the device plugin offers, and how many a worker takes; "
+        "without it 1 of rdma/ib.",
     )
     queue: Literal["none", "kueue"] = Field("none", title="queue")
     local_queue: Text | None = Field(
@@ -197,6 +196,9 @@ class KubernetesSettings(ClusterSettings, Section):
     def fabric_row(self) -> Fabric:
         """Catalog row of the fabric, with the resource of the cluster's device plugin."""
         row = FABRICS[self.fabric]
+        if row.transport.installer is not None:
+            # Somebody else's installer, such as Google's DaemonSet, leaves no mark.
+            row = replace(row, setup=gib_setup(GIB_SCRIPT))
         if self.fabric_resource is None or row.resource is None:
             return row
         [(name, count)] = pairs((self.fabric_resource,))

@@ -27,7 +27,7 @@ class LocalNodes(Section):
         le=LOCAL_CPUS,
         title="CPUs",
         description="local: logical CPUs that each Ray worker node offers to tasks and actors. They may be more than "
-        "the machine has; the nodes then share.",
+        "the machine has; the nodes then share. kubernetes: CPUs that a worker's pod requests, nearly all of its node.",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.catalog.pins import RAY
-from infra.settings import EksSettings, GkeSettings, Problem, SettingsError, parse
+from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Problem, SettingsError, parse
 from infra.settings.load import SETTINGS
 
 GKE: dict[str, Any] = {
@@ -20,6 +20,14 @@ EKS: dict[str, Any] = {
     "target": "eks",
     "location": "us-east-1a",
     "nodes": {"machine": "p5en.48xlarge"},
+    "ray": {"image": f"example/ray:{RAY}-py311-cu128"},
+}
+KUBERNETES: dict[str, Any] = {
+    "target": "kubernetes",
+    "context": "ours",
+    "namespace": "team-a",
+    "nodes": {"gpus": 8, "cpus": 180, "memoryGib": 1800},
+    "fabric": "socket",
     "ray": {"image": f"example/ray:{RAY}-py311-cu128"},
 }
 LOCAL: dict[str, Any] = {"target": "local"}
@@ -49,6 +57,13 @@ def eks(changes: Mapping[str, Any] | None = None) -> EksSettings:
     """The settings of the stack file `EKS` with changes."""
     settings = parse(changed(EKS, changes or {}))
     assert isinstance(settings, EksSettings)
+    return settings
+
+
+def kubernetes(changes: Mapping[str, Any] | None = None) -> KubernetesSettings:
+    """The settings of the stack file `KUBERNETES` with changes."""
+    settings = parse(changed(KUBERNETES, changes or {}))
+    assert isinstance(settings, KubernetesSettings)
     return settings
 
 

@@ -24,7 +24,8 @@ from workloads.image.tools import DIGEST, Build, Shell, ToolName, choose, login
 from workloads.options import Flat, Stack, option
 from workloads.results.files import write_file
 
-TARGETS = {"gke": "ray-gke", "eks": "ray-efa"}
+STAGES = {"efa": "ray-efa"}
+"""Stage of images/Dockerfile by transport; others have the first one, which brings what gIB loads."""
 """Stage of images/Dockerfile for each cloud."""
 CONTEXT = ("images", "infra", "workloads", "requirements-workloads.txt")
 """Files that images/Dockerfile copies, and the files of the build services."""
@@ -122,7 +123,8 @@ def _plan(options: BuildOptions, text: str, file: Path, folder: Path) -> tuple[s
         raise WorkloadError(
             f"{file.name}: ray.version is {settings.ray.version}, but the image has Ray {RAY}: remove ray.version"
         )
-    return TARGETS[settings.target], repository or TARGETS[settings.target]
+    stage = STAGES.get(settings.fabric_row.transport.name, "ray-gke")
+    return stage, repository or stage
 
 
 @contextmanager

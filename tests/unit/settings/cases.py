@@ -12,7 +12,7 @@ import yaml
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY
 from infra.settings.load import RULES
 from infra.settings.problems import Rule
-from tests.unit.stacks import EKS, GKE, LOCAL, changed
+from tests.unit.stacks import EKS, GKE, KUBERNETES, LOCAL, changed
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class Case:
         """Read an entry of `cases.yaml`."""
         target = entry["stack"]
         rules = {rule.find.__name__: rule for rule in RULES[target]}
-        stack = changed({"gke": GKE, "eks": EKS, "local": LOCAL}[target], entry.get("with", {}))
+        stack = changed(
+            {"gke": GKE, "eks": EKS, "kubernetes": KUBERNETES, "local": LOCAL}[target], entry.get("with", {})
+        )
         return cls(rules[entry["rule"]] if "rule" in entry else None, stack, entry["bad"], entry["good"])
 
     @property

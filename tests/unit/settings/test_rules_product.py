@@ -124,12 +124,12 @@ def cells(target: str) -> Iterator[Cell]:
 @pytest.mark.parametrize(
     ("target", "size", "valid_cells"),
     [
-        ("local", 11 * 7 * 6 * 2 * 2 * 7 * 2, 1),
+        ("local", 11 * 7 * 8 * 2 * 2 * 7 * 2, 1),
         # Two machines. multi-network: flex-start 8, spot 16, reservation 16, and 2 with queued machines next, queued 1;
         # managed-dranet: without the queued ones; dranet: spot 4, reservation 4.
-        ("gke", 10 * 6 * 5 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8)),
+        ("gke", 10 * 6 * 7 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8)),
         # efa: on demand 28, reservation 28, spot 24, block 14; efa-dranet: on demand 14, reservation 14, spot 12.
-        ("eks", 10 * 6 * 5 * 2 * 2 * 7 * 2, 94 + 40),
+        ("eks", 10 * 6 * 7 * 2 * 2 * 7 * 2, 94 + 40),
     ],
 )
 def test_every_cell_is_valid_or_rejected_with_a_reason(target: str, size: int, valid_cells: int) -> None:

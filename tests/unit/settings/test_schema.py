@@ -12,11 +12,11 @@ import yaml
 from infra.settings import parse
 from infra.settings import schema as generated
 from infra.settings.load import PATHS, SECTIONS, SETTINGS
-from tests.unit.stacks import EKS, GKE, LOCAL, changed
+from tests.unit.stacks import EKS, GKE, KUBERNETES, LOCAL, changed
 
 ROOT = Path(__file__).resolve().parents[3]
 DECLARED = {"target", "nodes", "computeClass", "queue", "ray", "service", "storage", "access", "network", "hardening"}
-DECLARED |= {"budget", "cluster"}
+DECLARED |= {"budget", "cluster", "installKuberay"}
 
 
 def stack_file(raw: dict[str, Any], **others: Any) -> dict[str, Any]:
@@ -66,7 +66,8 @@ def test_project_section_declares_keys_with_defaults() -> None:
     assert set(section) == DECLARED
     undeclared = {path.partition(".")[0] for path in PATHS} - DECLARED
     # Their defaults depend on the target, which Pulumi.yaml cannot say.
-    assert undeclared == {"location", "fabric", "protect"}
+    others = {"context", "namespace", "localQueue", "fabricResource"}
+    assert undeclared == {"location", "fabric", "protect"} | others
     for key, entry in section.items():
         assert set(entry) <= {"type", "default", "description"}
         assert entry["description"], key
@@ -75,7 +76,7 @@ def test_project_section_declares_keys_with_defaults() -> None:
         assert ("default" in entry) is (key != "target"), key
 
 
-@pytest.mark.parametrize("stack", [LOCAL, GKE, EKS])
+@pytest.mark.parametrize("stack", [LOCAL, GKE, EKS, KUBERNETES])
 def test_defaults_of_the_project_section_change_nothing(stack: dict[str, Any]) -> None:
     section = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
     added = {key: entry["default"] for key, entry in section.items() if "default" in entry}
