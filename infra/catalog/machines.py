@@ -289,3 +289,8 @@ def cpu_machine_vcpus(cloud: str, machine: str) -> int:
     form, each = _CPU_MACHINES[cloud]
     found = re.fullmatch(form, machine)
     return each * int(found[1]) if found else 0
+
+
+def supported(cloud: str) -> list[str]:
+    """Return the machine types that a cloud has and this program builds."""
+    return [row.name for row in CATALOG.values() if row.cloud == cloud and row.unsupported is None]

@@ -11,7 +11,7 @@ from infra.catalog.fabrics import Variable
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
 from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
-from infra.kubernetes.pods import elastic, head_resources
+from infra.kubernetes.pods import cpu_worker_resources, elastic, head_resources
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import EksSettings
@@ -70,6 +70,8 @@ def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:
         system_labels=SYSTEM_NODES,
         heads=settings.heads,
         head=head_resources(settings.ray),
+        cpu_workers=settings.ray.cpu_workers,
+        cpu_worker=cpu_worker_resources(settings.ray),
         flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=by_topology),),
         nodes=settings.nodes.max,
         pod=pod,

@@ -20,7 +20,7 @@ from infra.catalog.gcp import (
 from infra.catalog.machines import GkeMachine
 from infra.catalog.names import rdma_network
 from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
-from infra.kubernetes.pods import NOTICE_S, elastic, head_resources
+from infra.kubernetes.pods import NOTICE_S, cpu_worker_resources, elastic, head_resources
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 from infra.kubernetes.queue_objects import GPU_FLAVOR, QUEUED_FLAVOR, RESERVED_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import GkeSettings
@@ -153,6 +153,8 @@ def queue_args(settings: GkeSettings, pod: GpuPod) -> QueueArgs:
         system_labels=SYSTEM_NODES,
         heads=settings.heads,
         head=head_resources(settings.ray),
+        cpu_workers=settings.ray.cpu_workers,
+        cpu_worker=cpu_worker_resources(settings.ray),
         flavors=_flavors(settings),
         nodes=nodes.max,
         pod=pod,

@@ -29,7 +29,7 @@ KUBERAY_NAMESPACE = "kuberay-system"
 KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
 """Labels of the operator's pods (KubeRay chart, 002c26b0)."""
 
-WORKER_GROUP = "gpu-group"
+WORKER_GROUP, CPU_GROUP = "gpu-group", "cpu-group"
 
 RECONNECT_S = 600
 """Seconds for which a worker looks for its head before it ends. Ray's default, 60 s, is shorter than a head's move."""
@@ -242,6 +242,20 @@ def ray_authentication(token_secret: str) -> list[dict[str, Any]]:
 def head_resources(ray: CloudRay) -> dict[str, str]:
     """Return what the container of Ray's head requests."""
     return {"cpu": str(ray.head_cpus), "memory": f"{ray.head_memory_gib}Gi"}
+
+
+def on_cpu_nodes(args: RayArgs) -> dict[str, Any]:
+    """Return the part of a pod's spec that leads it to nodes for Ray's head."""
+    tolerations = [dict(each) for each in args.head_tolerations]
+    return {
+        **({"nodeSelector": dict(args.head_selector)} if args.head_selector else {}),
+        **({"tolerations": tolerations} if tolerations else {}),
+    }
+
+
+def cpu_worker_resources(ray: CloudRay) -> dict[str, str]:
+    """Return what the container of a Ray worker without GPUs requests."""
+    return {"cpu": str(ray.cpu_worker_cpus), "memory": f"{ray.cpu_worker_memory_gib}Gi"}
 
 
 def pull_secrets(names: Sequence[str]) -> dict[str, Any]:

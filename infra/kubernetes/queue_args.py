@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from infra.fabric import GpuPod
 
@@ -33,6 +33,8 @@ class QueueArgs:
         system_labels: Labels of the CPU nodes.
         heads: Number of Ray heads that the CPU nodes have room for.
         head: What one head requests.
+        cpu_workers: Number of Ray workers without GPUs, on the CPU nodes.
+        cpu_worker: What one of them requests.
         flavors: Flavors of the GPU nodes in the order in which Kueue tries them.
         nodes: Maximum number of nodes of each flavor.
         pod: Pod that takes a GPU node whole.
@@ -46,6 +48,8 @@ class QueueArgs:
     system_labels: Mapping[str, str]
     heads: int
     head: Mapping[str, str]
+    cpu_workers: int = 0
+    cpu_worker: Mapping[str, str] = field(default_factory=dict)
     flavors: Sequence[Flavor]
     nodes: int
     pod: GpuPod

@@ -164,7 +164,10 @@ def cluster_queue(args: QueueArgs) -> dict[str, Any]:
     requests: Kueue never admits a pod with a resource that no group covers (pkg/scheduler/flavorassigner).
     """
     worker = worker_resources(args)
-    system = {name: times(args.head[name], args.heads) if name in args.head else "0" for name in worker}
+    cpu = [(args.head, args.heads), *([(args.cpu_worker, args.cpu_workers)] if args.cpu_workers else [])]
+    system = {
+        name: total(*((each[name], count) for each, count in cpu)) if name in args.head else "0" for name in worker
+    }
     gpu = {name: times(amount, args.nodes) for name, amount in worker.items()}
     quotas = [_quota(SYSTEM_FLAVOR, system), *(_quota(flavor.name, gpu) for flavor in args.flavors)]
     spec: dict[str, Any] = {
@@ -205,10 +208,19 @@ def times(quantity: str, count: int) -> str:
 
     Kueue reads these objects and writes them back; another spelling would then show as a change.
     """
-    match = _QUANTITY.fullmatch(quantity)
-    if match is None:
-        raise ValueError(f"{quantity} is not a whole quantity such as 8, 16Gi or 2k")
-    amount, unit = int(match[1]) * count, match[2]
+    return total((quantity, count))
+
+
+def total(*parts: tuple[str, int]) -> str:
+    """Return the sum of quantities of one unit, each times a whole number, in the spelling of `times`."""
+    matches = [(_QUANTITY.fullmatch(quantity), quantity, count) for quantity, count in parts]
+    amount, units = 0, set()
+    for match, quantity, count in matches:
+        if match is None:
+            raise ValueError(f"{quantity} is not a whole quantity such as 8, 16Gi or 2k")
+        amount += int(match[1]) * count
+        units.add(match[2])
+    [unit] = units
     step = 1024 if unit.endswith("i") else 1000
     while amount and amount % step == 0 and unit in _LARGER:
         amount, unit = amount // step, _LARGER[unit]

@@ -11,12 +11,15 @@ from typing import Any
 from infra.catalog.names import AUTOSCALER_METRICS_PORT, CLIENT_PORT, DASHBOARD_METRICS_PORT, DASHBOARD_PORT, GCS_PORT
 from infra.kubernetes.pods import (
     ABANDONED_S,
+    CPU_GROUP,
     EVERY_LINE,
     RECONNECT_S,
     WORKER_GROUP,
     RayArgs,
+    cpu_worker_resources,
     folder_preparation,
     head_resources,
+    on_cpu_nodes,
     ray_authentication,
     ray_template,
     variable,
@@ -88,7 +91,7 @@ def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
         "authOptions": {"mode": "token", "secretName": args.token_secret},
         **({"autoscalerOptions": _autoscaler(args)} if args.autoscaled else {}),
         "headGroupSpec": _head(args),
-        "workerGroupSpecs": [_workers(args)],
+        "workerGroupSpecs": [_workers(args), *([_cpu_workers(args)] if args.settings.ray.cpu_workers else [])],
     }
 
 
@@ -147,8 +150,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         **({"volumes": volumes} if volumes else {}),
         **_gates(args),
-        **({"nodeSelector": dict(args.head_selector)} if args.head_selector else {}),
-        **({"tolerations": [dict(each) for each in args.head_tolerations]} if args.head_tolerations else {}),
+        **on_cpu_nodes(args),
         **preparation,
     }
     return {
@@ -192,11 +194,6 @@ def _workers(args: RayArgs) -> dict[str, Any]:
         **({"command": ["; ".join(commands)]} if commands else {}),
         **({"readinessProbe": ready_when_serving()} if service else {}),
     }
-    # The operator rejects an idle timeout without an autoscaler, and sets `replicas` with one.
-    fixed = {"replicas": most, "minReplicas": most, "maxReplicas": most}
-    scaled = {"minReplicas": fewest, "maxReplicas": most, "idleTimeoutSeconds": _idle_s(args)}
-    # Without a number, Kueue would reserve quota for one worker (pkg/controller/jobs/raycluster/common.go, 0.19.2).
-    scaled |= {"replicas": fewest} if args.elastic else {}
     spec = {
         **args.pod.pod(),
         **_gates(args),
@@ -210,7 +207,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     size = {"rdma-ray/workers": f"{fewest}-{most}"} if service else {}
     return {
         "groupName": WORKER_GROUP,
-        **(scaled if args.autoscaled else fixed),
+        **_size(args, fewest, most),
         "rayStartParams": {},
         "template": ray_template(
             serving(worker) if service else worker,
@@ -221,6 +218,46 @@ def _workers(args: RayArgs) -> dict[str, Any]:
             labels=_labels(args),
         ),
     }
+
+
+def _cpu_workers(args: RayArgs) -> dict[str, Any]:
+    """Return the group of workers without GPUs, on nodes like the head's."""
+    requests, most = cpu_worker_resources(args.settings.ray), args.settings.ray.cpu_workers
+    container = {
+        "name": "ray-worker",
+        "image": args.settings.ray.image,
+        "env": [
+            *ray_authentication(args.token_secret),
+            EVERY_LINE,
+            *(variable(extra.name, extra.value) for extra in args.head_environment),
+            variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
+        ],
+        "resources": {"requests": requests, "limits": requests},
+    }
+    spec = {
+        "serviceAccountName": args.worker_account,
+        "automountServiceAccountToken": False,
+        **_gates(args),
+        **on_cpu_nodes(args),
+    }
+    return {
+        "groupName": CPU_GROUP,
+        **_size(args, 0, most),
+        "rayStartParams": {},
+        "template": ray_template(
+            container, spec, ray=args.settings.ray, folder=args.folder, annotations={}, labels=_labels(args)
+        ),
+    }
+
+
+def _size(args: RayArgs, fewest: int, most: int) -> dict[str, Any]:
+    """Return the size of a group: with an autoscaler from `fewest` to `most`, which the operator then sets."""
+    if not args.autoscaled:
+        # The operator rejects an idle timeout without an autoscaler.
+        return {"replicas": most, "minReplicas": most, "maxReplicas": most}
+    size = {"minReplicas": fewest, "maxReplicas": most, "idleTimeoutSeconds": _idle_s(args)}
+    # Without a number, Kueue would reserve quota for one worker (pkg/controller/jobs/raycluster/common.go, 0.19.2).
+    return size | ({"replicas": fewest} if args.elastic else {})
 
 
 def _gates(args: RayArgs) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from infra.catalog.names import NODE_TYPE
 from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.pods import ACCOUNT_FOLDER, UNPRIVILEGED, RayArgs, role
+from infra.kubernetes.pods import ACCOUNT_FOLDER, UNPRIVILEGED, RayArgs, on_cpu_nodes, role
 
 ACCOUNT_SUFFIX = "-time-limit"
 """End of the name of an account that may end the workload with the rest of the name (`infra.kubernetes.admission`)."""
@@ -53,8 +53,7 @@ def cron_job_spec(args: RayArgs, *, account: str) -> dict[str, Any]:
         "restartPolicy": "Never",
         "serviceAccountName": account,
         "automountServiceAccountToken": True,
-        "nodeSelector": dict(args.head_selector),
-        **({"tolerations": [dict(each) for each in args.head_tolerations]} if args.head_tolerations else {}),
+        **on_cpu_nodes(args),
         "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
     }
@@ -91,10 +90,14 @@ def _end(args: RayArgs) -> tuple[list[dict[str, Any]], str | None]:
     if args.settings.queue == "kueue":
         # Kueue would start a suspended RayCluster again (pkg/controller/jobframework/reconciler.go, 0.19.2).
         return [{"op": "add", "path": "/spec/active", "value": False}], "workloads"
+    fewest = (args.settings.ray.min_workers, *((0,) if args.settings.ray.cpu_workers else ()))
     return [
         {"op": "add", "path": "/spec/suspend", "value": True},
         # Otherwise it would resume with as many workers as it had.
-        {"op": "add", "path": "/spec/workerGroupSpecs/0/replicas", "value": args.settings.ray.min_workers},
+        *(
+            {"op": "add", "path": f"/spec/workerGroupSpecs/{group}/replicas", "value": count}
+            for group, count in enumerate(fewest)
+        ),
     ], None
 
 

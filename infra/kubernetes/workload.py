@@ -97,7 +97,8 @@ class Workload(pulumi.ComponentResource):
         body = workload(args)
         marks = {**NOT_AWAITED, **(FORCE_CONFLICTS if args.autoscaled else {})}
         body["metadata"]["annotations"] = {**marks, **body["metadata"].get("annotations", {})}
-        group = f"spec{'.rayClusterConfig' if mode == 'service' else ''}.workerGroupSpecs[0]"
+        groups = f"spec{'.rayClusterConfig' if mode == 'service' else ''}.workerGroupSpecs"
+        counts = [f"{groups}[{index}]" for index in range(1 + bool(args.settings.ray.cpu_workers))]
         # A RayCluster of another size or template needs another admission: Kueue would end the cluster and start it
         # again, which a replacement shows in the preview. Also, Kueue owns the list of worker groups after it has
         # written to it (no merge key in the CRD of KubeRay 1.6.2). Of a RayJob, KubeRay reads the spec once
@@ -109,7 +110,7 @@ class Workload(pulumi.ComponentResource):
             depends_on=depends_on,
             ignore_changes=[
                 # Ray's autoscaler owns both; of a RayService, the operator.
-                *([f"{group}.replicas", f"{group}.scaleStrategy"] if args.autoscaled else []),
+                *(f"{each}.{field}" for each in counts if args.autoscaled for field in ("replicas", "scaleStrategy")),
                 # Kueue owns it.
                 *(["spec.suspend"] if queued else []),
             ],

@@ -11,7 +11,7 @@ from pydantic import Field
 from infra.addresses import BaseRangeError, EksAddresses, GkeAddresses
 from infra.catalog.capacity import longest_wait_s
 from infra.catalog.fabrics import FABRICS, fabrics_of
-from infra.catalog.machines import CATALOG, Machine, cpu_machine_vcpus
+from infra.catalog.machines import Machine, cpu_machine_vcpus, supported
 from infra.catalog.names import LOCAL_QUEUE, NAMESPACE
 from infra.settings.cluster import ClusterSettings
 from infra.settings.common import (
@@ -137,7 +137,15 @@ class CloudSettings(ClusterSettings, Section):
         vcpus = cpu_machine_vcpus(self.target, self.cluster.system_machine)
         share = max(VCPUS_PER_HEAD, 2 * self.ray.head_cpus, self.ray.head_memory_gib // 2)
         # One with less room for others than that still fits (`head_too_large`).
-        return self.cluster.system_nodes * max(vcpus // share, int(vcpus >= VCPUS_PER_HEAD))
+        return (self.cluster.system_nodes - self.cpu_worker_nodes) * max(vcpus // share, int(vcpus >= VCPUS_PER_HEAD))
+
+    @property
+    def cpu_worker_nodes(self) -> int:
+        """CPU nodes that the Ray workers without GPUs take."""
+        ray, vcpus = self.ray, cpu_machine_vcpus(self.target, self.cluster.system_machine)
+        cpus, gib = vcpus - SPARE_CPUS, GIB_PER_VCPU * vcpus - SPARE_GIB
+        per_node = min(cpus // ray.cpu_worker_cpus, gib // ray.cpu_worker_memory_gib)
+        return -(-ray.cpu_workers // max(1, per_node))
 
     @rule("nodes.machine", source=MACHINES)
     def machine_unsupported(self) -> Findings:
@@ -193,6 +201,21 @@ class CloudSettings(ClusterSettings, Section):
                 f"A head of {ray.head_cpus} CPUs and {ray.head_memory_gib} GiB does not fit on its node.", fix
             )
 
+    @rule("ray.cpuWorkers", "ray.cpuWorkerCpus", "ray.cpuWorkerMemoryGib", "cluster.systemNodes", source=HEAD_NODE)
+    def cpu_workers_without_room(self) -> Findings:
+        ray, vcpus = self.ray, cpu_machine_vcpus(self.target, self.cluster.system_machine)
+        cpus, gib = vcpus - SPARE_CPUS, GIB_PER_VCPU * vcpus - SPARE_GIB
+        nodes, most = self.cpu_worker_nodes, self.cluster.system_nodes
+        if not ray.cpu_workers or vcpus < VCPUS_PER_HEAD:
+            return
+        if ray.cpu_worker_cpus > cpus or ray.cpu_worker_memory_gib > gib:
+            fix = f"lower it to {cpus} CPUs and {gib} GiB, or choose a larger cluster.systemMachine"
+            size = f"{ray.cpu_worker_cpus} CPUs and {ray.cpu_worker_memory_gib} GiB"
+            yield Finding(f"A CPU worker of {size} does not fit on a {self.cluster.system_machine}.", fix)
+        elif nodes + 1 > most:
+            fix = f"set cluster.systemNodes to {nodes + 1}, or lower ray.cpuWorkers"
+            yield Finding(f"CPU workers take {nodes} CPU nodes and the head another one, but {most} are allowed.", fix)
+
     @rule("network.baseRange", source="RFC 1918 and RFC 6598")
     def base_range_public(self) -> Findings:
         base = IPv4Network(self.network.base_range)
@@ -211,11 +234,6 @@ class CloudSettings(ClusterSettings, Section):
 def is_private(network: IPv4Network) -> bool:
     """Return whether a network is inside a private range."""
     return any(network.subnet_of(private) for private in PRIVATE_RANGES)
-
-
-def supported(cloud: str) -> list[str]:
-    """Return the machine types that a cloud has and this program builds."""
-    return [row.name for row in CATALOG.values() if row.cloud == cloud and row.unsupported is None]
 
 
 def not_available(machine: Machine, capacity: str, path: str) -> Findings:

@@ -98,6 +98,12 @@ class ClusterSettings(PodRules, ServiceRules):
             fix, extra = f"lower ray.maxWorkers to {nodes}, or raise nodes.max", workers - nodes
             yield Finding(f"A Ray worker takes a whole node: {extra} of {workers} workers would wait forever.", fix)
 
+    @rule("ray.cpuWorkers", "ray.mode", source=CONTRACT)
+    def cpu_workers_of_indexed_job(self) -> Findings:
+        if self.ray.cpu_workers and self.ray.mode == "indexed-job":
+            fix = "set ray.cpuWorkers to 0, or choose another ray.mode"
+            yield Finding("All pods of an Indexed Job are alike, so it has no CPU workers.", fix)
+
     @rule("ray.minWorkers", "ray.maxWorkers", source=KUBERAY)
     def workers_min_above_max(self) -> Findings:
         least, most = self.ray.min_workers, self.ray.max_workers

@@ -167,6 +167,20 @@ class CloudRay(Section):
     head_memory_gib: Number = Field(
         HEAD_MEMORY_GIB, ge=4, le=16_384, title="GiB", description="Memory of the head's pod, GiB."
     )
+    cpu_workers: Number = Field(
+        0,
+        ge=0,
+        le=1000,
+        title="Ray workers",
+        description="Ray workers without GPUs, such as for data or environments, on nodes like the head's; at most so "
+        "many, or all of them where maxWorkers is fixed. Tasks reach them by the label ray.io/node-group=cpu-group.",
+    )
+    cpu_worker_cpus: Number = Field(
+        4, ge=1, le=1024, title="CPUs", description="CPUs that the pod of one of cpuWorkers requests."
+    )
+    cpu_worker_memory_gib: Number = Field(
+        16, ge=1, le=16_384, title="GiB", description="Memory of the pod of one of cpuWorkers, GiB."
+    )
     env: Assignments = Field(
         (),
         title="NAME=VALUE",

@@ -13,9 +13,9 @@ from infra.catalog import aws
 from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
-from infra.catalog.machines import EKS_CATALOG, EksMachine
+from infra.catalog.machines import EKS_CATALOG, EksMachine, supported
 from infra.catalog.pins import AWS_RAY_TRAIN, EKS, EKS_RELEASES, RAY, RAY_IN
-from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone, supported
+from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone
 from infra.settings.common import CloudAccess, CloudKubernetes, CloudNetwork, CloudNodes, CloudRay, CloudStorage, pairs
 from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, RayRelease, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, Problem, rule

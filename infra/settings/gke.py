@@ -11,7 +11,7 @@ from pydantic import Field
 from infra.addresses import GkeAddresses, gke_addresses
 from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
 from infra.catalog.fabrics import fabrics_of, from_zero
-from infra.catalog.machines import GKE_CATALOG, GkeMachine
+from infra.catalog.machines import GKE_CATALOG, GkeMachine, supported
 from infra.settings.cloud import (
     KUBERNETES_LIMITS,
     CloudSettings,
@@ -20,7 +20,6 @@ from infra.settings.cloud import (
     not_a_bucket,
     not_a_zone,
     not_available,
-    supported,
 )
 from infra.settings.common import CloudAccess, CloudBudget, CloudKubernetes, CloudNetwork, CloudNodes
 from infra.settings.fields import Cidr, Derived, Flag, FromText, OneOf, Text

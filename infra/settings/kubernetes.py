@@ -10,10 +10,11 @@ from pydantic import Field
 
 from infra.catalog.fabrics import FABRICS, GIB_SCRIPT, Fabric, Resource, fabrics_of, gib_setup
 from infra.catalog.machines import CATALOG, Machine
-from infra.settings.cloud import KUBERNETES_LIMITS, supported
+from infra.settings.cloud import KUBERNETES_LIMITS
 from infra.settings.cluster import ClusterSettings
-from infra.settings.common import CloudRay, CloudService, pairs
-from infra.settings.fields import Derived, Flag, FromText, Number, OneOf, Section, Text, Texts
+from infra.settings.common import CloudService, pairs
+from infra.settings.existing import KubernetesNodes, KubernetesRay, KubernetesStorage
+from infra.settings.fields import Flag, OneOf, Section, Text
 from infra.settings.pods import NAMES, not_a_name
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
@@ -24,104 +25,6 @@ LOCAL_QUEUES = "Kueue docs, concepts/local_queue, read 2026-11-27"
 NAME_LIMITS = KUBERNETES_LIMITS
 _LABEL = r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?"
-
-
-class KubernetesNodes(Section):
-    """Nodes of the user's cluster that run Ray workers. A worker takes one whole."""
-
-    machine: Annotated[str, OneOf(tuple(CATALOG))] | None = Field(
-        None, title="machine type", examples=[*supported("gke"), *supported("eks")]
-    )
-    gpus: Number = Field(
-        ge=0,
-        le=16,
-        title="GPUs",
-        examples=[8],
-        description="kubernetes: GPUs of a node (nvidia.com/gpu), which a worker takes all; 0 for nodes without GPUs.",
-    )
-    cpus: Number = Field(
-        ge=1,
-        le=1024,
-        title="CPUs",
-        examples=[180],
-    )
-    memory_gib: Number = Field(
-        ge=1,
-        le=16_384,
-        title="GiB",
-        examples=[1800],
-        description="kubernetes: memory that a worker's pod requests, GiB.",
-    )
-    nics: Annotated[
-        Annotated[int, Field(ge=1, le=64), FromText] | None,
-        Derived(
-            lambda v: CATALOG[v["nodes.machine"]].nics if v["nodes.machine"] else None, "those of nodes.machine, if set"
-        ),
-    ] = Field(
-        title="RDMA NICs",
-        examples=[8],
-        description="kubernetes: RDMA NICs of a node, all of which a worker takes where the fabric counts them.",
-    )
-    min: Number = Field(0, ge=0, le=1000, title="nodes")
-    max: Number = Field(2, ge=1, le=1000, title="nodes")
-    max_hours: Annotated[int, Field(ge=1, le=8760), FromText] | None = Field(None, title="hours")
-    wait_minutes: Number = Field(
-        60,
-        ge=1,
-        le=20_160,
-        title="minutes",
-        description="kubernetes: minutes for which a worker may wait for its node, before a job fails.",
-    )
-    selector: Texts = Field(
-        (),
-        title="LABEL=VALUE",
-        examples=["node.kubernetes.io/instance-type=p5en.48xlarge"],
-        description="kubernetes: labels of the workers' nodes.",
-    )
-    tolerations: Texts = Field(
-        (),
-        title="KEY or KEY=VALUE",
-        examples=["team=ml"],
-        description="kubernetes: taints of the workers' nodes, besides nvidia.com/gpu.",
-    )
-    head_selector: Texts = Field(
-        (), title="LABEL=VALUE", examples=["pool=cpu"], description="kubernetes: labels of the nodes for Ray's head."
-    )
-    head_tolerations: Texts = Field(
-        (),
-        title="KEY or KEY=VALUE",
-        examples=["team=ml"],
-        description="kubernetes: taints of the nodes for Ray's head.",
-    )
-
-
-class KubernetesRay(CloudRay):
-    """The Ray cluster."""
-
-    service_account: Text | None = Field(
-        None,
-        title="a ServiceAccount",
-        examples=["training"],
-        description="kubernetes: existing ServiceAccount of head and workers. Without it, the stack makes two "
-        "without rights.",
-    )
-
-
-class KubernetesStorage(Section):
-    """Folder that every Ray node sees under the same path."""
-
-    claim: Text | None = Field(
-        None,
-        title="a claim",
-        examples=["shared"],
-        description="kubernetes: existing PersistentVolumeClaim, which many nodes may mount (ReadWriteMany).",
-    )
-    mount_path: Text = Field("/shared", title="a path")
-
-    @property
-    def source(self) -> str | None:
-        """What is mounted; None without a shared folder."""
-        return self.claim
 
 
 class KubernetesSettings(ClusterSettings, Section):
@@ -239,6 +142,12 @@ class KubernetesSettings(ClusterSettings, Section):
             yield Finding("Kueue admits a workload by a LocalQueue of its namespace, but none is set.", fix)
         elif self.queue == "none" and self.local_queue is not None:
             yield Finding("Without queue kueue, nothing would read this.", "set queue to kueue, or remove localQueue")
+
+    @rule("ray.cpuWorkers", "nodes.gpus", source=CONTRACT)
+    def cpu_workers_twice(self) -> Findings:
+        if self.ray.cpu_workers and not self.nodes.gpus:
+            fix = "set ray.cpuWorkers to 0, and raise nodes.max"
+            yield Finding("Without GPUs, all workers are CPU workers.", fix)
 
     @rule("namespace", source=NAMES)
     def namespace_malformed(self) -> Findings:

@@ -11,7 +11,7 @@ from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudRay, CloudSto
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 if TYPE_CHECKING:
-    from infra.settings.kubernetes import KubernetesStorage
+    from infra.settings.existing import KubernetesStorage
 
 LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
 NAMES = "Kubernetes docs, concepts/overview/working-with-objects/names: DNS subdomain names, read 2026-11-27"

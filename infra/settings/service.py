@@ -10,7 +10,7 @@ from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 if TYPE_CHECKING:
     from infra.catalog.machines import Machine
-    from infra.settings.kubernetes import KubernetesNodes
+    from infra.settings.existing import KubernetesNodes
 
 REPLICAS = "ray-project/ray: a replica is an actor, or a placement group; serve/_private/deployment_scheduler.py, 2.60"
 SERVICE_IN_QUEUE = "kubernetes-sigs/kueue 0.19.2: pkg/controller/jobs/rayservice, a RayCluster of a fixed size"

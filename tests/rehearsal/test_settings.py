@@ -51,6 +51,9 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "cluster.channel": "rapid",
             "cluster.systemMachine": "n2d-standard-16",
             "cluster.systemNodes": 5,
+            "ray.cpuWorkers": 4,
+            "ray.cpuWorkerCpus": 6,
+            "ray.cpuWorkerMemoryGib": 24,
         },
     ),
     "claims": (

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from infra.catalog.capacity import GKE_CAPACITIES
-from infra.catalog.machines import GKE_CATALOG
+from infra.catalog.machines import GKE_CATALOG, supported
 from infra.eks.workload import ray_args as on_eks
 from infra.gke.pod import LOCAL_SSD_GB, SPARE_GIB
 from infra.gke.workload import ray_args
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import STOP_S, ray_cluster_spec
-from infra.settings.cloud import supported
 from tests.kubernetes.cloud_mocks import Made, deployed
 from tests.unit.stacks import GKE, changed, eks, gke, problems_of
 

@@ -13,21 +13,21 @@ from infra.settings.load import NAMESPACE
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FILES = [
-    pytest.param(block, id=f"{page.stem}-{number}")
+FILES = {
+    f"{page.stem}-{number}": block
     for page in sorted(DOCS.glob("*.md"))
     for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
     if f"{NAMESPACE}:target" in block
-]
+}
 
 
-@pytest.mark.parametrize("text", FILES)
-def test_stack_file_is_valid(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_stack_file_is_valid(name: str, tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.ours.yaml"
-    file.write_text(text)
+    file.write_text(FILES[name])
     settings = from_stack_file(file)
     assert isinstance(settings, LocalSettings) or plan(settings).pod is not None
 
 
 def test_a_users_cluster_has_five() -> None:
-    assert sum(file.id is not None and file.id.startswith("kubernetes-") for file in FILES) == 5
+    assert len([name for name in FILES if name.startswith("kubernetes-")]) == 5

@@ -1,0 +1,70 @@
+"""Ray workers without GPUs: a second group on the head's kind of nodes, on every target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.kubernetes.queue_objects import cluster_queue
+from infra.kubernetes.time_limit_objects import time_limit
+from infra.kubernetes.workload_objects import workload
+from infra.plan import ray_args
+from infra.settings import ClusterSettings, parse
+from tests.unit.stacks import EKS, GKE, KUBERNETES, changed
+
+STACKS = {
+    "gke": GKE,
+    "eks": EKS,
+    "kubernetes": changed(KUBERNETES, {"nodes.headSelector": ["pool=cpu"], "nodes.headTolerations": ["team=ml"]}),
+}
+MODES: dict[str, dict[str, Any]] = {
+    "cluster": {},
+    "job": {"ray.entrypoint": "python train.py"},
+    "service": {"service.application": "app:app", "service.deployment": "Model"},
+}
+TWO = {"ray.cpuWorkers": 2, "ray.cpuWorkerCpus": 3, "ray.cpuWorkerMemoryGib": 8}
+
+
+def settings_of(stack: str, changes: dict[str, Any]) -> ClusterSettings:
+    settings = parse(changed(STACKS[stack], TWO | changes))
+    assert isinstance(settings, ClusterSettings)
+    return settings
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("mode", MODES)
+def test_second_group_is_on_the_nodes_of_the_head_and_has_no_devices(stack: str, mode: str) -> None:
+    settings = settings_of(stack, {"ray.mode": mode, **MODES[mode], "ray.env": ["A=b"]})
+    spec = workload(ray_args(settings, "a-ray"))["spec"]
+    cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
+    gpus, cpus = cluster["workerGroupSpecs"]
+    head, pod = (part["template"]["spec"] for part in (cluster["headGroupSpec"], cpus))
+    assert (cpus["groupName"], cpus["maxReplicas"]) == ("cpu-group", 2)
+    assert cpus["minReplicas"] == (2 if mode == "job" else 0)
+    for place in ("nodeSelector", "tolerations"):
+        assert pod.get(place) == head.get(place)
+    [container] = pod["containers"]
+    amounts = {"cpu": "3", "memory": "8Gi"}
+    assert container["resources"] == {"requests": amounts, "limits": amounts}
+    assert {"A", "RAY_AUTH_TOKEN", "RAY_DEDUP_LOGS"} <= {each["name"] for each in container["env"]}
+    assert pod["serviceAccountName"] == gpus["template"]["spec"]["serviceAccountName"]
+    assert "hostPath" not in str(pod)
+
+
+@pytest.mark.parametrize("stack", ["gke", "eks"])
+def test_quota_of_the_cpu_nodes_includes_them_and_fewer_heads(stack: str) -> None:
+    queue = ray_args(settings_of(stack, {"queue": "kueue", "cluster.systemNodes": 4}), "a-ray").queue
+    assert queue is not None
+    # Of four nodes with room for one head each, two have a CPU worker.
+    assert queue.heads == 2
+    [group] = cluster_queue(queue)["spec"]["resourceGroups"]
+    amounts = {each["name"]: each["nominalQuota"] for each in group["flavors"][0]["resources"]}
+    assert (amounts["cpu"], amounts["memory"]) == (str(2 * 4 + 2 * 3), f"{2 * 16 + 2 * 8}Gi")
+
+
+def test_time_limit_ends_both_groups() -> None:
+    *_, cron_job = time_limit(ray_args(settings_of("gke", {"nodes.maxHours": 3}), "a-ray"))
+    [container] = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    [patch] = [each for each in container["args"] if each.startswith("--patch=")]
+    assert '"path": "/spec/workerGroupSpecs/1/replicas", "value": 0' in patch
