@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.catalog.names import JOB_LABEL, METRICS_PORT, RAY_CLUSTER
 from infra.settings.common import pairs
+from infra.settings.pod_file import PodFile
 
 if TYPE_CHECKING:
     from infra.catalog.fabrics import Variable
@@ -283,6 +284,10 @@ def ray_template(
     for number, (source, mount) in enumerate(mounted):
         volumes.append({"name": f"user-{number}", **source})
         mounts.append({"name": f"user-{number}", **mount})
+    extra = PodFile.read(ray.pod_file)
+    volumes += extra.volumes
+    mounts += extra.mounts
+    first = [*spec.get("initContainers", ()), *extra.containers]
     # Before the stack's own: of two variables of one name, the last one counts.
     own = [variable(name, value) for name, value in pairs(ray.env)]
     every_key = [{"secretRef": {"name": name}} for name, at in secrets if not at]
@@ -301,7 +306,14 @@ def ray_template(
     return {
         "metadata": {**({"labels": dict(labels)} if labels else {}), "annotations": annotations},
         # Only the first container gets the devices.
-        "spec": {**spec, **pull_secrets(ray.pull_secrets), **priority, "volumes": volumes, "containers": [container]},
+        "spec": {
+            **spec,
+            **({"initContainers": first} if first else {}),
+            **pull_secrets(ray.pull_secrets),
+            **priority,
+            "volumes": volumes,
+            "containers": [container],
+        },
     }
 
 

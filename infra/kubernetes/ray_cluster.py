@@ -224,7 +224,7 @@ def _cpu_workers(args: RayArgs) -> dict[str, Any]:
     """Return the group of workers without GPUs, on nodes like the head's."""
     requests, most = cpu_worker_resources(args.settings.ray), args.settings.ray.cpu_workers
     container = {
-        "name": "ray-worker",
+        "name": "ray-worker-cpu",
         "image": args.settings.ray.image,
         "env": [
             *ray_authentication(args.token_secret),

@@ -209,6 +209,13 @@ class CloudRay(Section):
         examples=["registry"],
         description="Kubernetes Secrets of the namespace with which nodes pull ray.image from a private registry.",
     )
+    pod_file: Text | None = Field(
+        None,
+        title="a file",
+        examples=["pod.yaml"],
+        description="YAML file of this project with initContainers (a sidecar has restartPolicy: Always), volumes, and "
+        "volumeMounts of Ray's container, as in a pod's spec, for head and workers.",
+    )
     priority_class: Text | None = Field(
         None,
         title="a PriorityClass",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.catalog.fabrics import BOOTSTRAP, FABRICS
 from infra.settings.common import HEAD_CPUS, HEAD_MEMORY_GIB, CloudRay, CloudStorage, pairs
+from infra.settings.pod_file import PodFile, pod_file_problems
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 if TYPE_CHECKING:
@@ -78,6 +79,12 @@ class PodRules:
         for name in self.ray.pull_secrets:
             yield from not_a_name(name)
 
+    @rule("ray.podFile", source=CONTRACT)
+    def pod_file_malformed(self) -> Findings:
+        yield from pod_file_problems(self.ray.pod_file)
+        for path in _mounted_by(self.ray.pod_file):
+            yield from not_a_mount_path(path)
+
     @rule("ray.priorityClass", source=NAMES)
     def priority_class_malformed(self) -> Findings:
         return not_a_name(self.ray.priority_class or "none")
@@ -85,6 +92,7 @@ class PodRules:
     @rule("ray.volumes", "ray.secrets", "storage.mountPath", source=CONTRACT)
     def folder_mounted_twice(self) -> Findings:
         folders = [folder for _, folder in (*pairs(self.ray.volumes), *pairs(self.ray.secrets)) if folder]
+        folders += _mounted_by(self.ray.pod_file)
         folders += [self.storage.mount_path] if self.storage.source is not None else []
         plain = [posixpath.normpath(folder) for folder in folders]
         for folder in plain:
@@ -97,6 +105,14 @@ class PodRules:
         if self.ray.mode == "indexed-job" and size != (HEAD_CPUS, HEAD_MEMORY_GIB):
             fix = "remove ray.headCpus and ray.headMemoryGib, or choose another ray.mode"
             yield Finding("The head of an Indexed Job is one of its GPU pods, so nothing would read this.", fix)
+
+
+def _mounted_by(pod_file: str | None) -> list[str]:
+    """Return the paths at which the file mounts volumes; none if it is malformed."""
+    try:
+        return [str(each.get("mountPath")) for each in PodFile.read(pod_file).mounts]
+    except ValueError:
+        return []
 
 
 def not_a_name(name: str) -> Findings:

@@ -51,6 +51,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "cluster.channel": "rapid",
             "cluster.systemMachine": "n2d-standard-16",
             "cluster.systemNodes": 5,
+            "ray.podFile": "tests/rehearsal/pod.yaml",
             "ray.cpuWorkers": 4,
             "ray.cpuWorkerCpus": 6,
             "ray.cpuWorkerMemoryGib": 24,

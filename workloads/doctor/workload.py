@@ -158,7 +158,7 @@ def images(state: State) -> Iterator[Problem]:
             digest = str(each.get("imageID") or "").rpartition("@")[2]
             if digest:
                 by_image.setdefault(str(each["image"]), {}).setdefault(digest, []).append(name_of(pod))
-                ours |= {str(each["image"])} if each["name"] in ("ray-head", "ray-worker") else set()
+                ours |= {str(each["image"])} if each["name"] in ("ray-head", "ray-worker", "ray-worker-cpu") else set()
     if len(ours) > 1:
         yield Problem("pods of Ray", "they run different images", "; ".join(sorted(ours)))
     for image, digests in by_image.items():

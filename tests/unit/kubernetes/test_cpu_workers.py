@@ -45,6 +45,8 @@ def test_second_group_is_on_the_nodes_of_the_head_and_has_no_devices(stack: str,
     for place in ("nodeSelector", "tolerations"):
         assert pod.get(place) == head.get(place)
     [container] = pod["containers"]
+    # Each kind of pod is tried in a user's cluster, by the name of its container.
+    assert container["name"] != gpus["template"]["spec"]["containers"][0]["name"]
     amounts = {"cpu": "3", "memory": "8Gi"}
     assert container["resources"] == {"requests": amounts, "limits": amounts}
     assert {"A", "RAY_AUTH_TOKEN", "RAY_DEDUP_LOGS"} <= {each["name"] for each in container["env"]}
