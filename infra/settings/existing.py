@@ -6,9 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from infra.catalog.fabrics import FABRICS
 from infra.catalog.machines import CATALOG, supported
+from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IMAGE, RAY_IN
 from infra.settings.common import CloudRay
-from infra.settings.fields import Derived, FromText, Number, OneOf, Section, Text, Texts
+from infra.settings.fields import Derived, FromText, Number, OneOf, RayRelease, Section, Text, Texts
 
 
 class KubernetesNodes(Section):
@@ -82,6 +84,18 @@ class KubernetesNodes(Section):
 
 class KubernetesRay(CloudRay):
     """The Ray cluster."""
+
+    version: Annotated[
+        RayRelease,
+        Derived(lambda v: RAY_IN.get(v["ray.image"], RAY), f"{RAY}, or the Ray of AWS' image if that is used"),
+    ]
+    image: Annotated[
+        Text,
+        Derived(
+            lambda v: AWS_RAY_TRAIN if FABRICS[v["fabric"]].transport.name == "efa" else RAY_IMAGE,
+            f"{RAY_IMAGE}; with EFA {AWS_RAY_TRAIN}",
+        ),
+    ]
 
     service_account: Text | None = Field(
         None,
