@@ -84,9 +84,9 @@ def _show_plan(plan: Plan, console: Console) -> None:
         own = settings.nodes
         nics = "" if own.nics is None else f", {own.nics} NICs"
         facts.add_row("target", f"{settings.target} {settings.context}, namespace {settings.namespace}")
-        facts.add_row("nodes", f"{own.min} to {own.max} of {own.gpus} GPUs{nics}")
+        facts.add_row("nodes", f"{own.min} to {own.max}" + (f" x {own.machine}" if own.machine else ""))
         facts.add_row("fabric", f"{settings.fabric} ({fabric.transport})")
-        facts.add_row("pod", f"the whole node: {own.cpus} CPUs, {own.memory_gib} GiB, all GPUs and NICs")
+        facts.add_row("pod", f"{own.cpus} CPUs, {own.memory_gib} GiB, {own.gpus} GPUs{nics}")
     elif machine is not None:
         nodes = settings.nodes
         facts.add_row("target", f"{settings.target} {settings.location}")
