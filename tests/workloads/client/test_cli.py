@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.clone import executable
+from tests.unit.stacks import KUBERNETES, changed
 from tests.workloads.conftest import ROOT
 from tests.workloads.stack_outputs import LOCAL, TOKEN
 from workloads.cli import main, prepared
@@ -114,6 +115,24 @@ def test_plan_of_a_cloud_stack(stack: str, ranges: int, nics: int, capsys: pytes
     assert plan["pod"]["container"]["resources"]["limits"]["nvidia.com/gpu"] == "8"
     assert main(["plan", file]) == Exit.OK
     assert "3200 Gbit/s per node" in capsys.readouterr().out
+
+
+def test_plan_of_a_users_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stack = changed(KUBERNETES, {"fabric": "rdma", "nodes.nics": 8, "nodes.machine": "p5en.48xlarge"})
+    file = tmp_path / "Pulumi.ours.yaml"
+    file.write_text(json.dumps({"config": {f"rdma-ray:{key}": value for key, value in stack.items()}}))
+    assert main(["plan", str(file)]) == Exit.OK
+    shown = capsys.readouterr().out
+    for text in ("kubernetes ours, namespace team-a", "0 to 2 x p5en.48xlarge", "180 CPUs, 1800 GiB, 8 GPUs, 8 NICs"):
+        assert text in shown
+    assert main(["plan", str(file), "--json", "-"]) == Exit.OK
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["pod"]["container"]["resources"]["limits"] | {"rdma/ib": "1"} == {
+        "cpu": "180",
+        "memory": "1800Gi",
+        "nvidia.com/gpu": "8",
+        "rdma/ib": "1",
+    }
 
 
 def test_plan_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
