@@ -1,70 +1,37 @@
 """Checks of a cluster that the user has, before anything is made in it: every problem at once, each with its fix.
 
 They only read, ask for rights, and create as a dry run what the stack would create. An answer that the user has no
-right to get is no problem: the dry runs show what matters.
+right to get is no problem: the dry runs show what matters. Nothing is expected of the form of an answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
-from infra.catalog.names import GPU
 from infra.catalog.pins import KUBERAY, RAY_API
 from infra.existing.kubectl import Json, Kubectl, RefusedError
-from infra.kubernetes.pods import KUBERAY_LABELS, RayArgs
+from infra.existing.nodes import node_problems
+from infra.existing.objects import group_of, path_of, pods, resource_of
+from infra.existing.questions import ASK, OWNER, Found, part, parts
+from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.workload_objects import every_object
 from infra.settings import KubernetesSettings, Problem
 from infra.settings.common import pairs
-from infra.settings.problems import shown
-from infra.terminal import printable
 
-OWNER = "rdma-ray/stack"
-"""Label of every object that a stack makes in a user's cluster: the stack."""
 OLDEST_KUBERAY = (1, 6)
 """KubeRay's minor release from which tokens, the autoscaler's settings and the fields of workers are tested here."""
 OLDEST_FOR_JOBS = (1, 33)
 """Kubernetes with the success policy of a Job (KEP-3998, stable in 1.33)."""
 PARALLEL = 8
-ASK = "ask an administrator of the cluster"
-SOURCE = "the API server of the cluster"
 QUEUE_APIS = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+OPERATORS = "labelSelector=app.kubernetes.io%2Fname+in+(kuberay-operator,kuberay)"
+"""Selects the operator of KubeRay's chart and of its manifests (config/manager, v1.6.2)."""
 
-_FORBIDDEN = ("Forbidden", "Unauthorized")
-_USED = (("get", "", "pods"), ("list", "", "pods"), ("get", "", "pods/log"), ("create", "", "pods/portforward"))
-"""Rights (verb, group, resource) that the commands of `rdma-ray` need besides the stack's."""
-
-
-class Found:
-    """What the checks have in common: the cluster, the stack's settings and objects."""
-
-    def __init__(self, cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stack: str) -> None:
-        self.cluster, self.args, self.settings, self.stack = cluster, args, settings, stack
-        self.namespace = settings.namespace
-
-    def problem(self, message: str, fix: str, *paths: str, source: str = SOURCE) -> Problem:
-        """Return a problem with settings, by their paths."""
-        values = {
-            "context": self.settings.context,
-            "namespace": self.namespace,
-            "localQueue": self.settings.local_queue,
-            "storage.claim": self.settings.storage.claim,
-            "installKuberay": self.settings.install_kuberay,
-        }
-        known = tuple(shown(values[path]) if path in values else "" for path in paths)
-        return Problem(settings=paths, values=known, message=printable(message), fix=fix, source=source)
-
-    def maybe(self, path: str) -> Json | None:
-        """Return the answer to a GET; None if the user may not ask. Raises RefusedError, such as NotFound."""
-        try:
-            return self.cluster.read(path)
-        except RefusedError as error:
-            if error.reason in _FORBIDDEN:
-                return None
-            raise
+Check = Callable[[Found], Iterable[Problem]]
 
 
 def problems(cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stack: str) -> list[Problem]:
@@ -75,84 +42,82 @@ def problems(cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stac
         stack: The stack, as its objects are marked (`OWNER`).
     """
     found = Found(cluster, args, settings, stack)
-    try:
-        version = cluster.read("/version")
-    except RefusedError as error:
-        fix = "`kubectl config get-contexts` lists contexts; sign in again if your credentials have expired"
-        fix = "install kubectl" if error.reason == "NoKubectl" else fix
-        return [found.problem(f"The cluster does not answer: {error}.", fix, "context")]
-    first = [*_namespace(found)]
-    if first:
-        # Every other answer would be about this.
+    # Every other answer would be about these.
+    if first := [*_reached(found)]:
         return first
-    checks: list[Callable[[Found], Iterator[Problem]]] = [_kuberay, _queue, _named, _nodes, _rights]
+    checks: list[Check] = [_version, _kuberay, _queue, _named, node_problems]
+    checks += [partial(_right, right=right) for right in _rights(args)]
+    checks += [partial(_dry_run, body=body) for body in every_object(args)]
+    every = _all(found, checks)
+    # Last: the other answers tell what a refusal of a pod would repeat.
+    missing = {path for problem in every for path in problem.settings[:1]}
+    every += _one_of_each_kind(_all(found, [partial(_dry_run, body=body) for body in pods(args, missing)]))
+    return [*{str(each): each for each in [*every, *_lacking(found)]}.values()]
+
+
+def _all(found: Found, checks: Iterable[Check]) -> list[Problem]:
     with ThreadPoolExecutor(PARALLEL) as pool:
-        results = [*pool.map(lambda check: [*_answered(found, check)], checks)]
-        missing = any(results[:1])
-        objects = [each for each in every_object(args) if not (missing and each["apiVersion"] == RAY_API)]
-        tried = [*pool.map(lambda body: [*_answered(found, lambda _: _dry_run(found, body))], [*objects, *pods(args)])]
-    every = [*_version(found, version), *(each for result in (*results, *tried) for each in result)]
-    return [*{str(each): each for each in every}.values()]
+        return [problem for answer in pool.map(partial(_answered, found), checks) for problem in answer]
 
 
-def _answered(found: Found, check: Callable[[Found], Iterator[Problem]]) -> Iterator[Problem]:
-    """Yield what a check finds; an answer that it does not expect is a problem, too."""
+def _answered(found: Found, check: Check) -> list[Problem]:
+    """Return what a check finds; a refusal that it does not expect is a problem, too."""
     try:
-        yield from check(found)
+        return [*check(found)]
     except RefusedError as error:
-        yield found.problem(f"The cluster did not answer a question: {error}.", ASK, "context")
+        return [found.problem(f"The cluster did not answer a question: {error}.", ASK, "context")]
 
 
-def _version(found: Found, version: Mapping[str, Any]) -> Iterator[Problem]:
-    minor = tuple(int(re.sub(r"\D", "", str(version.get(part))) or 0) for part in ("major", "minor"))
-    row = found.settings.fabric_row
-    wanted = [(tuple(map(int, row.min_version.split(".")[:2])), f"fabric {row.name}", "fabric")]
-    if found.settings.ray.mode == "indexed-job":
-        wanted.append((OLDEST_FOR_JOBS, "ray.mode indexed-job", "ray.mode"))
-    for oldest, what, path in wanted:
-        if minor < oldest:
-            need, have = (".".join(map(str, each)) for each in (oldest, minor))
-            fix = f"choose another {path.rpartition('.')[2]}, or upgrade the cluster"
-            yield found.problem(f"Kubernetes is {have}, but {what} needs {need} or later.", fix, path)
-
-
-def _namespace(found: Found) -> Iterator[Problem]:
+def _reached(found: Found) -> Iterator[Problem]:
     try:
         body = found.maybe(f"/api/v1/namespaces/{found.namespace}")
     except RefusedError as error:
-        if error.reason != "NotFound":
-            raise
-        fix = f"kubectl create namespace {found.namespace}, or {ASK} for one"
-        yield found.problem("The cluster has no such namespace.", fix, "namespace", "context")
+        if error.reason == "NotFound":
+            fix = f"kubectl create namespace {found.namespace}, or {ASK} for one"
+            yield found.problem("The cluster has no such namespace.", fix, "namespace", "context")
+            return
+        fix = "`kubectl config get-contexts` lists contexts; sign in again if your credentials have expired"
+        fix = "install kubectl" if error.reason == "NoKubectl" else fix
+        yield found.problem(f"The cluster does not answer: {error}.", fix, "context")
         return
-    if body is not None and (body.get("status") or {}).get("phase") == "Terminating":
+    if part(body, "status", "phase") == "Terminating":
         yield found.problem("The namespace is being deleted.", "wait, or choose another", "namespace")
+
+
+def _version(found: Found) -> Iterator[Problem]:
+    row = found.settings.fabric_row
+    needs = [(tuple(map(int, row.min_version.split(".")[:2])), f"fabric {row.name}", "fabric")]
+    if found.settings.ray.mode == "indexed-job":
+        needs.append((OLDEST_FOR_JOBS, "ray.mode indexed-job", "ray.mode"))
+    if max(oldest for oldest, _, _ in needs) <= (1, 0):
+        return
+    version = found.cluster.read("/version")
+    digits = [re.match(r"\d{1,4}", str(version.get(each))) for each in ("major", "minor")]
+    minor = tuple(int(each[0]) for each in digits if each)
+    for oldest, what, path in needs:
+        if len(minor) == 2 and minor < oldest:
+            need, have = (".".join(map(str, each)) for each in (oldest, minor))
+            fix = f"choose another {path.rpartition('.')[2]}, or upgrade the cluster"
+            yield found.problem(f"Kubernetes is {have}, but {what} needs {need} or later.", fix, path)
 
 
 def _kuberay(found: Found) -> Iterator[Problem]:
     settings = found.settings
     if settings.ray.mode == "indexed-job":
         return
-    label = ",".join(f"{key}%3D{value}" for key, value in KUBERAY_LABELS.items())
-    answer = found.maybe(f"/apis/apps/v1/deployments?labelSelector={label}")
-    every = [each for each in (answer or {}).get("items") or [] if isinstance(each, dict)]
+    every = parts(found.maybe(f"/apis/apps/v1/deployments?{OPERATORS}"), "items")
     there = [each for each in every if _watches(each, found.namespace)]
     if settings.install_kuberay:
-        for each in there:
-            if (each["metadata"].get("labels") or {}).get(OWNER) == found.stack:
-                continue
-            where = f"{each['metadata']['namespace']}/{each['metadata']['name']}"
+        others = [_place(each) for each in there if part(each, "metadata", "labels", OWNER) != found.stack]
+        if others:
             yield found.problem(
-                f"KubeRay is there, in the Deployment {where}, and two operators would work on the same clusters.",
+                f"KubeRay is there, in the Deployment {_few(others)}, and two operators would work on the same "
+                "clusters.",
                 "set installKuberay to false",
                 "installKuberay",
             )
         return
-    try:
-        found.cluster.read(f"/apis/{RAY_API}")
-    except RefusedError as error:
-        if error.reason != "NotFound":
-            raise
+    if not found.serves(RAY_API):
         yield found.problem(
             f"The cluster has no KubeRay: it does not serve {RAY_API}.",
             f"set installKuberay to true if you are an administrator, else {ASK} to install KubeRay {KUBERAY.version}, "
@@ -162,15 +127,16 @@ def _kuberay(found: Found) -> Iterator[Problem]:
         )
         return
     if every and not there:
-        places = ", ".join(sorted({str(each["metadata"].get("namespace")) for each in every}))
         yield found.problem(
-            f"KubeRay is there, in {places}, and watches other namespaces than {found.namespace}.",
+            f"KubeRay is there, in the Deployment {_few(map(_place, every))}, and watches other namespaces than "
+            f"{found.namespace}.",
             f"{ASK} to let it watch this one, or set installKuberay to true",
             "namespace",
             "installKuberay",
         )
     for each in there:
-        tag = re.search(r":v?(\d+)\.(\d+)", str(each["spec"]["template"]["spec"]["containers"][0]["image"]))
+        image = part(next(iter(_containers(each)), {}), "image")
+        tag = re.search(r":v?(\d{1,4})\.(\d{1,4})", str(image))
         if tag and (int(tag[1]), int(tag[2])) < OLDEST_KUBERAY:
             oldest = ".".join(map(str, OLDEST_KUBERAY))
             yield found.problem(
@@ -182,11 +148,26 @@ def _kuberay(found: Found) -> Iterator[Problem]:
             )
 
 
+def _containers(deployment: Json) -> list[Json]:
+    return parts(deployment, "spec", "template", "spec", "containers")
+
+
 def _watches(operator: Json, namespace: str) -> bool:
     """Return whether an operator's Deployment watches a namespace: without the argument, it watches all."""
-    arguments = [str(each) for each in operator["spec"]["template"]["spec"]["containers"][0].get("args") or []]
-    named = next((after for each, after in pairwise(arguments) if each == "--watch-namespace"), "")
+    given = [part(each, "args") for each in _containers(operator)]
+    words = [word for each in given if isinstance(each, list) for text in each for word in str(text).split("=", 1)]
+    named = next((after for each, after in pairwise(words) if each == "--watch-namespace"), "")
     return not named or namespace in named.split(",")
+
+
+def _place(body: Json) -> str:
+    return "/".join(str(part(body, "metadata", each))[:63] for each in ("namespace", "name"))
+
+
+def _few(names: Iterable[str]) -> str:
+    """Return at most three names as text."""
+    first, *more = sorted(names)
+    return ", ".join([first, *more[:2], *(["..."] if more[2:] else [])])
 
 
 def _queue(found: Found) -> Iterator[Problem]:
@@ -194,206 +175,159 @@ def _queue(found: Found) -> Iterator[Problem]:
     if found.settings.queue == "none" or name is None:
         return
     for api in QUEUE_APIS:
-        queues = f"/apis/{api}/namespaces/{found.namespace}/localqueues"
+        if not found.serves(api):
+            continue
         try:
-            found.cluster.read(f"/apis/{api}")
-            queue = found.maybe(f"{queues}/{name}")
+            queue = found.maybe(f"/apis/{api}/namespaces/{found.namespace}/localqueues/{name}")
         except RefusedError as error:
             if error.reason != "NotFound":
                 raise
-            continue
-        for each in ((queue or {}).get("status") or {}).get("conditions") or []:
+            fix = f"`kubectl -n {found.namespace} get localqueues` lists those that are there"
+            yield found.problem("The namespace has no such LocalQueue.", fix, "localQueue", "namespace")
+            return
+        for each in parts(queue, "status", "conditions"):
             if each.get("type") == "Active" and each.get("status") == "False":
-                said = each.get("message")
+                said = RefusedError("", str(each.get("message")))
                 yield found.problem(f"The LocalQueue admits nothing: {said}.", f"{ASK} to repair it", "localQueue")
         return
-    yield found.problem(
-        f"Namespace {found.namespace} has no LocalQueue {name}, or the cluster has no Kueue.",
-        f"kubectl -n {found.namespace} get localqueues shows those that are there; set queue to none without Kueue",
-        "localQueue",
-        "namespace",
-    )
+    yield found.problem("The cluster has no Kueue.", f"set queue to none, or {ASK} to install Kueue", "queue")
 
 
 def _named(found: Found) -> Iterator[Problem]:
     """Find what the pods name and the cluster lacks, and volumes that only one node can mount."""
     ray, storage = found.settings.ray, found.settings.storage
-    objects = [("secret", name, "ray.secrets") for name, _ in pairs(ray.secrets)]
-    objects += [("secret", name, "ray.pullSecrets") for name in ray.pull_secrets]
-    objects += [("serviceaccount", ray.service_account, "ray.serviceAccount")] if ray.service_account else []
-    objects += [("priorityclass", ray.priority_class, "ray.priorityClass")] if ray.priority_class else []
-    for kind, name, path in objects:
+    objects = [("Secret", name, "ray.secrets") for name, _ in pairs(ray.secrets)]
+    objects += [("Secret", name, "ray.pullSecrets") for name in ray.pull_secrets]
+    objects += [("ServiceAccount", ray.service_account, "ray.serviceAccount")] if ray.service_account else []
+    for kind, name, path in dict.fromkeys(objects):
+        body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
         try:
-            there = found.cluster.exists(kind, name, found.namespace)
-        except RefusedError as error:
-            if error.reason in _FORBIDDEN:
-                continue
-            raise
-        if not there:
-            fix = f"create it, or correct {path}: no pod would start before it exists"
-            yield found.problem(f"There is no {kind} {name}.", fix, path, "namespace")
-    claims = [(name, "ray.volumes") for name, _ in pairs(ray.volumes)]
-    claims += [(storage.claim, "storage.claim")] if storage.claim else []
-    for name, path in claims:
+            # Unlike a read, it needs no right to see what is secret.
+            found.cluster.try_create(path_of(body, found.namespace), body)
+        except RefusedError:
+            continue
+        yield _absent(found, kind, name, path)
+    claims = [("PersistentVolumeClaim", name, "ray.volumes") for name, _ in pairs(ray.volumes)]
+    claims += [("PersistentVolumeClaim", storage.claim, "storage.claim")] if storage.claim else []
+    read = [*claims, *([("PriorityClass", ray.priority_class, "ray.priorityClass")] if ray.priority_class else [])]
+    place = {
+        "PersistentVolumeClaim": f"/api/v1/namespaces/{found.namespace}/persistentvolumeclaims",
+        "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    }
+    for kind, name, path in read:
         try:
-            claim = found.maybe(f"/api/v1/namespaces/{found.namespace}/persistentvolumeclaims/{name}")
+            body = found.maybe(f"{place[kind]}/{name}") or {}
         except RefusedError as error:
             if error.reason != "NotFound":
                 raise
-            fix = f"create it, or correct {path}: no pod would start before it exists"
-            yield found.problem(f"There is no persistentvolumeclaim {name}.", fix, path, "namespace")
+            yield _absent(found, kind, name, path)
             continue
-        modes = ((claim or {}).get("spec") or {}).get("accessModes") or []
-        if modes and not {"ReadWriteMany", "ReadOnlyMany"} & {*modes}:
+        modes = part(body, "spec", "accessModes") if kind != "PriorityClass" else None
+        if isinstance(modes, list) and modes and not {"ReadWriteMany", "ReadOnlyMany"} & {*map(str, modes)}:
             yield found.problem(
-                f"The claim {name} is {', '.join(map(str, modes))}: only one node can mount it, and others would wait.",
+                f"The claim {name} is {_few(map(str, modes))}: only one node can mount it, and others would wait.",
                 "use a claim that is ReadWriteMany",
                 path,
             )
 
 
-def _nodes(found: Found) -> Iterator[Problem]:
-    """Find that no node that the workers may use has room for one, or that fewer have than must stay up."""
-    answer, settings, pod = found.maybe("/api/v1/nodes"), found.settings, found.args.pod
-    if answer is None:
-        return
-    labels, wanted = pod.node_selector, dict(pod.resources["requests"])
-    matching = [
-        node
-        for node in answer.get("items") or []
-        if labels.items() <= (node["metadata"].get("labels") or {}).items() and _tolerated(node, pod.tolerations)
-    ]
-    offers = [{name: (node["status"].get("allocatable") or {}).get(name, "0") for name in wanted} for node in matching]
-    fitting = [offer for offer in offers if all(amount(offer[name]) >= amount(wanted[name]) for name in wanted)]
-    paths = {"cpu": "nodes.cpus", "memory": "nodes.memoryGib", GPU: "nodes.gpus"}
-    if offers and not fitting:
-        most = {name: max((offer[name] for offer in offers), key=amount) for name in wanted}
-        short = [name for name in wanted if amount(most[name]) < amount(wanted[name])] or [*wanted]
-        lacking = ", ".join(f"{name} {wanted[name]} (at most {most[name]})" for name in short)
-        yield found.problem(
-            f"{len(offers)} nodes have the labels and taints of the stack, and none has room for a worker: {lacking}.",
-            "lower these, correct nodes.selector, or wait until the device plugin offers them",
-            *dict.fromkeys(paths.get(name, "fabric") for name in short),
-        )
-    elif len(fitting) < settings.nodes.min:
-        yield found.problem(
-            f"{len(fitting)} nodes have the labels, taints and size that a worker needs; nodes.min is "
-            f"{settings.nodes.min}.",
-            "correct nodes.selector and nodes.tolerations, or lower nodes.min; with 0, an autoscaler may add nodes",
-            "nodes.min",
-        )
+def _absent(found: Found, kind: str, name: str, path: str) -> Problem:
+    fix = f"create it, or correct {path}: no pod would start before it exists"
+    return found.problem(f"There is no {kind} {name}.", fix, path, "namespace")
 
 
-def _tolerated(node: Json, tolerations: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether pods may start on a node: it accepts pods, and each of its taints is tolerated."""
-    spec = node.get("spec") or {}
-    taints = [each for each in spec.get("taints") or [] if each.get("effect") != "PreferNoSchedule"]
-    return not spec.get("unschedulable") and all(
-        any(
-            each["key"] == taint.get("key") and (each["operator"] == "Exists" or each["value"] == taint.get("value"))
-            for each in tolerations
-        )
-        for taint in taints
-    )
+def _rights(args: RayArgs) -> list[tuple[str, str, str]]:
+    """Return the rights (verb, group, resource) that no dry run shows: the stack's, and those of `rdma-ray`.
+
+    Not to read, which Pulumi needs to change an object only: many roles may write Secrets that they may not read.
+    """
+    kinds = sorted({(group_of(each), resource_of(each["kind"])) for each in every_object(args)})
+    used = [("get", "", "pods"), ("list", "", "pods"), ("get", "", "pods/log"), ("create", "", "pods/portforward")]
+    return [*used, *((verb, *kind) for kind in kinds for verb in ("patch", "delete"))]
 
 
-def amount(quantity: str) -> float:
-    """Return a quantity of Kubernetes as a number: 1500m is 1.5, and 2Ki is 2048."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)(m|[kMGTPE]|[KMGTPE]i)?", quantity.strip())
-    if match is None:
-        return 0.0
-    unit = match[2] or ""
-    if unit == "m":
-        return float(match[1]) / 1000
-    step = 1024 if unit.endswith("i") else 1000
-    return float(match[1]) * float(step ** " kMGTPE".index(unit[:1].replace("K", "k") or " "))
+def _right(found: Found, right: tuple[str, str, str]) -> Iterator[Problem]:
+    verb, group, resource = right
+    if not found.cluster.allowed(verb, group, resource, found.namespace):
+        found.lacking.append((f"{resource}.{group}" if group else resource, verb))
+    yield from ()
 
 
-def _rights(found: Found) -> Iterator[Problem]:
-    """Find rights that the stack and the commands of `rdma-ray` need and the user lacks."""
-    kinds = {(group_of(each), plural(each["kind"])) for each in every_object(found.args)}
-    wanted = [*_USED, *((verb, *kind) for kind in sorted(kinds) for verb in ("get", "create", "patch", "delete"))]
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        answers = pool.map(lambda each: found.cluster.allowed(each[0], each[1], each[2], found.namespace), wanted)
-        lacking = [each for each, answer in zip(wanted, answers, strict=True) if not answer]
+def _lacking(found: Found) -> Iterator[Problem]:
+    """Yield one problem with every right that the user lacks."""
     verbs: dict[str, list[str]] = {}
-    for verb, group, resource in lacking:
-        verbs.setdefault(f"{resource}.{group}" if group else resource, []).append(verb)
+    for resource, verb in sorted(found.lacking):
+        verbs.setdefault(resource, []).append(verb)
     if verbs:
-        listed = "; ".join(f"{' '.join(names)} {resource}" for resource, names in verbs.items())
+        listed = "; ".join(f"{', '.join(names)} {resource}" for resource, names in verbs.items())
         yield found.problem(f"You lack rights in this namespace: {listed}.", f"{ASK} for them", "namespace", "context")
 
 
 def _dry_run(found: Found, body: Json) -> Iterator[Problem]:
     """Find that the API server refuses an object, or has one of this name that is not the stack's."""
-    kind, name = body["kind"], body["metadata"]["name"]
-    path = f"{'/apis' if '/' in body['apiVersion'] else '/api'}/{body['apiVersion']}"
-    path += f"/namespaces/{found.namespace}/{plural(kind)}"
+    kind, name, group = body["kind"], body["metadata"]["name"], group_of(body)
+    path = path_of(body, found.namespace)
     try:
         found.cluster.try_create(path, body)
+        return
     except RefusedError as error:
-        if error.reason == "AlreadyExists":
-            if kind != "Pod" and (other := _other_owner(found, f"{path}/{name}")):
-                yield found.problem(
-                    f"There is a {kind} {name}, {other}, and this stack would overwrite it.",
-                    "choose another name for the stack, or another namespace",
-                    "namespace",
-                )
-        elif error.reason not in (*_FORBIDDEN, "NotFound") or (kind == "Pod" and "forbidden: User" not in str(error)):
-            what = f"a pod such as {name}" if kind == "Pod" else f"the {kind} {name}"
+        refused = error
+    full = "exceeded quota" in str(refused)
+    if kind == "Pod":
+        # KubeRay and the Job controller create pods, not the user. Pods of the stack that are there fill a quota.
+        if _no_right(refused) or refused.reason == "AlreadyExists" or (full and found.exists):
+            return
+    elif _no_right(refused):
+        found.lacking.append((f"{resource_of(kind)}.{group}" if group else resource_of(kind), "create"))
+        return
+    elif refused.reason == "AlreadyExists" or full:
+        owner = _owner(found, f"{path}/{name}")
+        if owner is not None and owner != found.stack:
             yield found.problem(
-                f"The cluster refuses {what}: {error}.",
-                f"change what it names, or {ASK}: another namespace, or an exception",
+                f"There is a {kind} {name}, {f'of the stack {owner}' if owner else 'which no stack made'}, and this "
+                "stack would overwrite it.",
+                "choose another name for the stack, or another namespace",
                 "namespace",
-                "context",
             )
+        if refused.reason == "AlreadyExists" or owner is not None:
+            found.exists |= name == found.args.name
+            return
+    elif refused.reason == "NotFound" and (group == RAY_API.partition("/")[0] or kind == "RoleBinding"):
+        # Another check finds that KubeRay is missing; a RoleBinding's Role is not there yet.
+        return
+    elif group == RAY_API.partition("/")[0] and "unknown field" in str(refused):
+        yield found.problem(
+            f"KubeRay's definition of a {kind} is older than the stack's: {refused}.",
+            f"{ASK} to apply the CRDs of KubeRay {KUBERAY.version}, which Helm does not upgrade",
+            "context",
+        )
+        return
+    what = f"a pod such as {name}" if kind == "Pod" else f"the {kind} {name}"
+    yield found.problem(
+        f"The cluster refuses {what}: {refused}.",
+        f"change what it names, or {ASK}: another namespace, or an exception",
+        "namespace",
+        "context",
+    )
 
 
-def _other_owner(found: Found, path: str) -> str | None:
-    """Return whose an object is, in words; None if it is this stack's."""
-    labels = ((found.maybe(path) or {}).get("metadata") or {}).get("labels") or {}
-    if labels.get(OWNER) == found.stack:
-        return None
-    return f"of the stack {labels[OWNER]}" if OWNER in labels else "which no stack made"
+def _no_right(refused: RefusedError) -> bool:
+    """Return whether the user may not create such an object, rather than this one."""
+    return refused.reason == "Forbidden" and 'forbidden: User "' in str(refused)
 
 
-def pods(args: RayArgs) -> list[Json]:
-    """Return a pod like each kind of Ray's, as a dry run creates it: alone, and named after its workload."""
-    templates = {
-        str(template["spec"]["containers"][0]["name"]): template
-        for body in every_object(args)
-        for template in _templates(body["spec"] if isinstance(body.get("spec"), dict) else {})
-    }
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            # Its own labels would attract the workload's Services and budgets.
-            "metadata": {"name": f"{args.name}-{name}", "annotations": template["metadata"].get("annotations", {})},
-            "spec": template["spec"],
-        }
-        for name, template in templates.items()
-        if name.startswith("ray-")
-    ]
+def _owner(found: Found, path: str) -> str | None:
+    """Return the stack that made an object, or ""; None if there is none, or the user may not read it."""
+    try:
+        body = found.maybe(path)
+    except RefusedError as error:
+        if error.reason == "NotFound":
+            return None
+        raise
+    return None if body is None else str(part(body, "metadata", "labels", OWNER) or "")[:63]
 
 
-def _templates(value: Any) -> Iterator[Json]:
-    if isinstance(value, dict):
-        if isinstance(value.get("template"), dict) and "containers" in (value["template"].get("spec") or {}):
-            yield value["template"]
-        for each in value.values():
-            yield from _templates(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _templates(each)
-
-
-def group_of(body: Json) -> str:
-    """Return the API group of an object; "" for the core group."""
-    return str(body["apiVersion"]).rpartition("/")[0]
-
-
-def plural(kind: str) -> str:
-    """Return the resource of a kind that a stack makes: networkpolicies of NetworkPolicy."""
-    word = kind.lower()
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+def _one_of_each_kind(refusals: Iterable[Problem]) -> list[Problem]:
+    """Return the first of the refusals of pods that have the same reason, by its first words."""
+    reasons = {re.sub(r".*?: (.*? is forbidden: )?\[?([A-Za-z ]*).*", r"\2", each.message): each for each in refusals}
+    return [*reasons.values()]

@@ -1,4 +1,7 @@
-"""The user's kubectl as the stack's check of a cluster uses it: reads, access reviews and dry runs, nothing else."""
+"""The user's kubectl as the stack's check of a cluster uses it: reads, access reviews and dry runs, nothing else.
+
+Every call is one request of one process (`--raw`): kubectl neither discovers the kinds of the cluster nor caches them.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,28 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+from infra.terminal import printable
+
 Json = dict[str, Any]
 
 TIMEOUT_S = 30
+LONGEST = 400
+"""Characters of an error that a problem repeats."""
 DRY_RUN = "?dryRun=All&fieldValidation=Strict"
+
+_NOISE = re.compile(r"Warning: |[EIW]\d{4} ")
+_ERROR = re.compile(r"Error from server|error: |The .* is invalid")
 
 
 class RefusedError(Exception):
-    """The API server's answer is an error; `reason` is that of its status, such as NotFound, or empty."""
+    """The API server's answer is an error; `reason` is that of its status, such as NotFound, or empty.
+
+    The message is one line without a full stop that is safe to print.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
+        line = printable(" ".join(message.split()))
+        super().__init__((line if len(line) <= LONGEST else f"{line[:LONGEST]}...").rstrip(".?! "))
         self.reason = reason
 
 
@@ -33,10 +47,6 @@ class Kubectl:
         """Return the answer to a GET of an API path. Raises RefusedError."""
         return _object(self._run("get", f"--raw={path}"))
 
-    def exists(self, kind: str, name: str, namespace: str) -> bool:
-        """Return whether an object exists, without its content. Raises RefusedError, but for NotFound."""
-        return bool(self._run("get", kind, name, f"--namespace={namespace}", "--output=name", "--ignore-not-found"))
-
     def allowed(self, verb: str, group: str, resource: str, namespace: str) -> bool:
         """Return whether the user has a right, by an access review. Raises RefusedError."""
         resource, _, subresource = resource.partition("/")
@@ -44,8 +54,8 @@ class Kubectl:
         attributes |= {"subresource": subresource} if subresource else {}
         api, kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
         review = {"apiVersion": api, "kind": kind, "spec": {"resourceAttributes": attributes}}
-        answer = self._post(f"/apis/{api}/selfsubjectaccessreviews", review)
-        return (answer.get("status") or {}).get("allowed") is True
+        status = self._post(f"/apis/{api}/selfsubjectaccessreviews", review).get("status")
+        return isinstance(status, dict) and status.get("allowed") is True
 
     def try_create(self, path: str, body: Json) -> None:
         """Create an object as a dry run, with strict field validation. Raises RefusedError."""
@@ -60,20 +70,29 @@ class Kubectl:
             raise RefusedError("NoKubectl", "there is no kubectl on PATH")
         command = [program, f"--context={self.context}", *arguments]
         try:
-            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S)
+            done = subprocess.run(command, input=stdin.encode(), capture_output=True, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise RefusedError("Timeout", f"no answer within {TIMEOUT_S} s") from None
+        except OSError as error:
+            raise RefusedError("NoKubectl", f"{program} does not run: {error.strerror}") from None
         if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["kubectl gave no reason"])[-1]
-            reason = re.match(r"Error from server \((\w+)\): ", last)
-            raise RefusedError(reason[1] if reason else "", last.removeprefix(reason[0]) if reason else last)
-        return done.stdout
+            raise refusal(done.stderr.decode(errors="replace"))
+        return done.stdout.decode(errors="replace")
+
+
+def refusal(said: str) -> RefusedError:
+    """Return the error that a failed kubectl printed, which may have several lines, below warnings."""
+    lines = [line for line in said.splitlines() if line.strip() and not _NOISE.match(line)]
+    start = next((number for number, line in enumerate(lines) if _ERROR.match(line)), len(lines) - 1)
+    text = "\n".join(lines[start:]) or "kubectl gave no reason"
+    status = re.match(r"Error from server(?: \((\w+)\))?: |error: ", text)
+    return RefusedError((status and status[1]) or "", text.removeprefix(status[0]) if status else text)
 
 
 def _object(text: str) -> Json:
     try:
         answer = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RefusedError("", "the answer is not JSON") from None
     if not isinstance(answer, dict):
         raise RefusedError("", "the answer is not a JSON object")

@@ -9,8 +9,9 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions, ResourceTransformationArgs, ResourceTransformationResult
 
-from infra.existing.checks import OWNER, problems
+from infra.existing.checks import problems
 from infra.existing.kubectl import Kubectl
+from infra.existing.questions import OWNER
 from infra.existing.workload import ray_args
 from infra.kubernetes.operators import KubeRay, Operators
 from infra.kubernetes.workload import Workload

@@ -1,0 +1,73 @@
+"""What the checks of a cluster have in common: the cluster, the stack, and access to answers of any form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.existing.kubectl import Json, Kubectl, RefusedError
+from infra.kubernetes.pods import RayArgs
+from infra.settings import KubernetesSettings, Problem
+from infra.settings.problems import shown
+from infra.terminal import printable
+
+OWNER = "rdma-ray/stack"
+"""Label of every object that a stack makes in a user's cluster: the stack."""
+ASK = "ask an administrator of the cluster"
+SOURCE = "the API server of the cluster"
+
+
+class Found:
+    """The cluster, the stack's settings and arguments, and what several checks find.
+
+    `lacking` are rights that the user lacks, as resource and verb; `exists` is whether the stack's workload is there.
+    """
+
+    def __init__(self, cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stack: str) -> None:
+        self.cluster, self.args, self.settings, self.stack = cluster, args, settings, stack
+        self.namespace = settings.namespace
+        self.lacking: list[tuple[str, str]] = []
+        self.exists = False
+
+    def problem(self, message: str, fix: str, *paths: str, source: str = SOURCE) -> Problem:
+        """Return a problem with settings, by their paths."""
+        values = {
+            "context": self.settings.context,
+            "namespace": self.namespace,
+            "localQueue": self.settings.local_queue,
+            "storage.claim": self.settings.storage.claim,
+            "installKuberay": self.settings.install_kuberay,
+        }
+        known = tuple(shown(values[path]) if path in values else "" for path in paths)
+        return Problem(settings=paths, values=known, message=printable(message), fix=fix, source=source)
+
+    def maybe(self, path: str) -> Json | None:
+        """Return the answer to a GET; None if the user may not ask. Raises RefusedError, such as NotFound."""
+        try:
+            return self.cluster.read(path)
+        except RefusedError as error:
+            if error.reason == "Forbidden":
+                return None
+            raise
+
+    def serves(self, api: str) -> bool:
+        """Return whether the cluster serves an API group and version. Raises RefusedError."""
+        try:
+            self.maybe(f"/apis/{api}")
+        except RefusedError as error:
+            if error.reason == "NotFound":
+                return False
+            raise
+        return True
+
+
+def part(value: Any, *names: str) -> Any:
+    """Return a field of nested maps, of any type; None where there is no such field or no map."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def parts(value: Any, *names: str) -> list[Json]:
+    """Return the maps of a list in nested maps; none where there is no list."""
+    found = part(value, *names)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
