@@ -17,7 +17,7 @@ from infra.existing.kubectl import Json, Kubectl, RefusedError
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
 from infra.existing.questions import ASK, OWNER, Found, part, parts
-from infra.kubernetes.pods import RayArgs
+from infra.kubernetes.pods import RBAC, RayArgs
 from infra.kubernetes.workload_objects import every_object
 from infra.settings import KubernetesSettings, Problem
 from infra.settings.common import pairs
@@ -30,6 +30,9 @@ PARALLEL = 8
 QUEUE_APIS = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 OPERATORS = "labelSelector=app.kubernetes.io%2Fname+in+(kuberay-operator,kuberay)"
 """Selects the operator of KubeRay's chart and of its manifests (config/manager, v1.6.2)."""
+
+_REPEATED = re.compile(r'(The )?[\w.-]+ "[^"]*" is (forbidden|invalid): (: )?')
+"""Words of a refusal that name the object again."""
 
 Check = Callable[[Found], Iterable[Problem]]
 
@@ -46,7 +49,7 @@ def problems(cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stac
     if first := [*_reached(found)]:
         return first
     checks: list[Check] = [_version, _kuberay, _queue, _named, node_problems]
-    checks += [partial(_right, right=right) for right in _rights(args)]
+    checks += [partial(_right, right=right) for right in _rights(args, settings)]
     checks += [partial(_dry_run, body=body) for body in every_object(args)]
     every = _all(found, checks)
     # Last: the other answers tell what a refusal of a pod would repeat.
@@ -91,8 +94,8 @@ def _version(found: Found) -> Iterator[Problem]:
         needs.append((OLDEST_FOR_JOBS, "ray.mode indexed-job", "ray.mode"))
     if max(oldest for oldest, _, _ in needs) <= (1, 0):
         return
-    version = found.cluster.read("/version")
-    digits = [re.match(r"\d{1,4}", str(version.get(each))) for each in ("major", "minor")]
+    version = found.maybe("/version")
+    digits = [re.match(r"\d{1,4}", str(part(version, each))) for each in ("major", "minor")]
     minor = tuple(int(each[0]) for each in digits if each)
     for oldest, what, path in needs:
         if len(minor) == 2 and minor < oldest:
@@ -166,7 +169,7 @@ def _place(body: Json) -> str:
 
 def _few(names: Iterable[str]) -> str:
     """Return at most three names as text."""
-    first, *more = sorted(names)
+    first, *more = sorted(each[:126] for each in names)
     return ", ".join([first, *more[:2], *(["..."] if more[2:] else [])])
 
 
@@ -236,13 +239,15 @@ def _absent(found: Found, kind: str, name: str, path: str) -> Problem:
     return found.problem(f"There is no {kind} {name}.", fix, path, "namespace")
 
 
-def _rights(args: RayArgs) -> list[tuple[str, str, str]]:
+def _rights(args: RayArgs, settings: KubernetesSettings) -> list[tuple[str, str, str]]:
     """Return the rights (verb, group, resource) that no dry run shows: the stack's, and those of `rdma-ray`.
 
     Not to read, which Pulumi needs to change an object only: many roles may write Secrets that they may not read.
     """
     kinds = sorted({(group_of(each), resource_of(each["kind"])) for each in every_object(args)})
     used = [("get", "", "pods"), ("list", "", "pods"), ("get", "", "pods/log"), ("create", "", "pods/portforward")]
+    if settings.install_kuberay and settings.ray.mode != "indexed-job":
+        used += [("create", "apps", "deployments"), ("create", RBAC, "roles"), ("create", RBAC, "rolebindings")]
     return [*used, *((verb, *kind) for kind in kinds for verb in ("patch", "delete"))]
 
 
@@ -260,7 +265,7 @@ def _lacking(found: Found) -> Iterator[Problem]:
         verbs.setdefault(resource, []).append(verb)
     if verbs:
         listed = "; ".join(f"{', '.join(names)} {resource}" for resource, names in verbs.items())
-        yield found.problem(f"You lack rights in this namespace: {listed}.", f"{ASK} for them", "namespace", "context")
+        yield found.problem(f"You lack these rights: {listed}.", f"{ASK} for them", "namespace", "context")
 
 
 def _dry_run(found: Found, body: Json) -> Iterator[Problem]:
@@ -303,12 +308,19 @@ def _dry_run(found: Found, body: Json) -> Iterator[Problem]:
         )
         return
     what = f"a pod such as {name}" if kind == "Pod" else f"the {kind} {name}"
-    yield found.problem(
-        f"The cluster refuses {what}: {refused}.",
-        f"change what it names, or {ASK}: another namespace, or an exception",
-        "namespace",
-        "context",
-    )
+    why = _REPEATED.sub("", str(refused))
+    yield found.problem(f"The cluster refuses {what}: {why}.", _way_out(why, name), "namespace", "context")
+
+
+def _way_out(why: str, name: str) -> str:
+    """Return the fix of a refusal."""
+    if "exceeded quota" in why or " usage per " in why:
+        head = name.endswith("-head")
+        size = "ray.headCpus and ray.headMemoryGib" if head else "nodes.gpus, nodes.cpus and nodes.memoryGib"
+        return f"lower {size}, choose another namespace, or {ASK} to raise the limit"
+    if "PodSecurity" in why:
+        return f"choose a namespace whose Pod Security level admits such pods, or {ASK} for one"
+    return f"change what it refuses, choose another namespace, or {ASK} for an exception"
 
 
 def _no_right(refused: RefusedError) -> bool:
@@ -329,5 +341,5 @@ def _owner(found: Found, path: str) -> str | None:
 
 def _one_of_each_kind(refusals: Iterable[Problem]) -> list[Problem]:
     """Return the first of the refusals of pods that have the same reason, by its first words."""
-    reasons = {re.sub(r".*?: (.*? is forbidden: )?\[?([A-Za-z ]*).*", r"\2", each.message): each for each in refusals}
+    reasons = {re.sub(r".*?: \[?([A-Za-z ]*).*", r"\1", each.message): each for each in refusals}
     return [*reasons.values()]

@@ -17,7 +17,7 @@ from infra.terminal import printable
 Json = dict[str, Any]
 
 TIMEOUT_S = 30
-LONGEST = 400
+LONGEST = 600
 """Characters of an error that a problem repeats."""
 DRY_RUN = "?dryRun=All&fieldValidation=Strict"
 
@@ -33,11 +33,11 @@ class RefusedError(Exception):
 
     def __init__(self, reason: str, message: str) -> None:
         line = printable(" ".join(message.split()))
-        super().__init__((line if len(line) <= LONGEST else f"{line[:LONGEST]}...").rstrip(".?! "))
+        super().__init__(line.rstrip(".?! ") if len(line) <= LONGEST else f"{line[:LONGEST]} (...)")
         self.reason = reason
 
 
-@dataclass(frozen=True)
+@dataclass
 class Kubectl:
     """kubectl with one context of the user's kubeconfig."""
 

@@ -40,21 +40,21 @@ def node_problems(found: Found) -> Iterator[Problem]:
         short = [name for name in wanted if amount(most[name]) < amount(wanted[name])] or [*wanted]
         lacking = ", ".join(f"{name} {wanted[name]} (at most {most[name]})" for name in short)
         yield found.problem(
-            f"{len(offers)} nodes have the labels and taints of the stack, and none has room for a worker: {lacking}.",
+            f"None of {len(offers)} nodes with the labels and taints of the stack has room for a worker: {lacking}.",
             "lower these, correct nodes.selector, or wait until the device plugin offers them",
             *dict.fromkeys(_PATHS.get(name, "fabric") for name in short),
         )
     elif lasting := [taint for taint in sorted(blocked) if not offers and not taint.startswith(_TRANSIENT)]:
         yield found.problem(
-            f"{len(nodes)} nodes have the labels of the stack, and each has a taint that the workers do not tolerate: "
-            f"{', '.join(lasting[:3])}.",
+            f"All of the {len(nodes)} nodes with the labels of the stack have a taint that the workers do not "
+            f"tolerate: {', '.join(lasting[:3])}.",
             "add the taint to nodes.tolerations, if it is there for such work",
             "nodes.tolerations",
         )
     elif len(fitting) < settings.nodes.min:
         yield found.problem(
-            f"{len(fitting)} nodes have the labels, taints and size that a worker needs; nodes.min is "
-            f"{settings.nodes.min}.",
+            f"nodes.min is {settings.nodes.min}, but {len(fitting)} nodes have the labels, taints and size of a "
+            "worker's.",
             "correct nodes.selector and nodes.tolerations, or lower nodes.min; with 0, an autoscaler may add nodes",
             "nodes.min",
         )
