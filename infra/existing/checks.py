@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 from infra.catalog.pins import KUBERAY, RAY_API
-from infra.existing.kubectl import Json, Kubectl, RefusedError
+from infra.existing.kubectl import Json, Kubectl, KubectlError
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
 from infra.existing.questions import ASK, OWNER, Found, part, parts
@@ -67,14 +67,14 @@ def _answered(found: Found, check: Check) -> list[Problem]:
     """Return what a check finds; a refusal that it does not expect is a problem, too."""
     try:
         return [*check(found)]
-    except RefusedError as error:
+    except KubectlError as error:
         return [found.problem(f"The cluster did not answer a question: {error}.", ASK, "context")]
 
 
 def _reached(found: Found) -> Iterator[Problem]:
     try:
         body = found.maybe(f"/api/v1/namespaces/{found.namespace}")
-    except RefusedError as error:
+    except KubectlError as error:
         if error.reason == "NotFound":
             fix = f"kubectl create namespace {found.namespace}, or {ASK} for one"
             yield found.problem("The cluster has no such namespace.", fix, "namespace", "context")
@@ -182,7 +182,7 @@ def _queue(found: Found) -> Iterator[Problem]:
             continue
         try:
             queue = found.maybe(f"/apis/{api}/namespaces/{found.namespace}/localqueues/{name}")
-        except RefusedError as error:
+        except KubectlError as error:
             if error.reason != "NotFound":
                 raise
             fix = f"`kubectl -n {found.namespace} get localqueues` lists those that are there"
@@ -190,7 +190,7 @@ def _queue(found: Found) -> Iterator[Problem]:
             return
         for each in parts(queue, "status", "conditions"):
             if each.get("type") == "Active" and each.get("status") == "False":
-                said = RefusedError("", str(each.get("message")))
+                said = KubectlError("", str(each.get("message")))
                 yield found.problem(f"The LocalQueue admits nothing: {said}.", f"{ASK} to repair it", "localQueue")
         return
     yield found.problem("The cluster has no Kueue.", f"set queue to none, or {ASK} to install Kueue", "queue")
@@ -207,7 +207,7 @@ def _named(found: Found) -> Iterator[Problem]:
         try:
             # Unlike a read, it needs no right to see what is secret.
             found.cluster.try_create(path_of(body, found.namespace), body)
-        except RefusedError:
+        except KubectlError:
             continue
         yield _absent(found, kind, name, path)
     claims = [("PersistentVolumeClaim", name, "ray.volumes") for name, _ in pairs(ray.volumes)]
@@ -220,7 +220,7 @@ def _named(found: Found) -> Iterator[Problem]:
     for kind, name, path in read:
         try:
             body = found.maybe(f"{place[kind]}/{name}") or {}
-        except RefusedError as error:
+        except KubectlError as error:
             if error.reason != "NotFound":
                 raise
             yield _absent(found, kind, name, path)
@@ -275,7 +275,7 @@ def _dry_run(found: Found, body: Json) -> Iterator[Problem]:
     try:
         found.cluster.try_create(path, body)
         return
-    except RefusedError as error:
+    except KubectlError as error:
         refused = error
     full = "exceeded quota" in str(refused)
     if kind == "Pod":
@@ -323,7 +323,7 @@ def _way_out(why: str, name: str) -> str:
     return f"change what it refuses, choose another namespace, or {ASK} for an exception"
 
 
-def _no_right(refused: RefusedError) -> bool:
+def _no_right(refused: KubectlError) -> bool:
     """Return whether the user may not create such an object, rather than this one."""
     return refused.reason == "Forbidden" and 'forbidden: User "' in str(refused)
 
@@ -332,7 +332,7 @@ def _owner(found: Found, path: str) -> str | None:
     """Return the stack that made an object, or ""; None if there is none, or the user may not read it."""
     try:
         body = found.maybe(path)
-    except RefusedError as error:
+    except KubectlError as error:
         if error.reason == "NotFound":
             return None
         raise

@@ -25,7 +25,7 @@ _NOISE = re.compile(r"Warning: |[EIW]\d{4} ")
 _ERROR = re.compile(r"Error from server|error: |The .* is invalid")
 
 
-class RefusedError(Exception):
+class KubectlError(Exception):
     """The API server's answer is an error; `reason` is that of its status, such as NotFound, or empty.
 
     The message is one line without a full stop that is safe to print.
@@ -44,11 +44,11 @@ class Kubectl:
     context: str
 
     def read(self, path: str) -> Json:
-        """Return the answer to a GET of an API path. Raises RefusedError."""
+        """Return the answer to a GET of an API path. Raises KubectlError."""
         return _object(self._run("get", f"--raw={path}"))
 
     def allowed(self, verb: str, group: str, resource: str, namespace: str) -> bool:
-        """Return whether the user has a right, by an access review. Raises RefusedError."""
+        """Return whether the user has a right, by an access review. Raises KubectlError."""
         resource, _, subresource = resource.partition("/")
         attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
         attributes |= {"subresource": subresource} if subresource else {}
@@ -58,7 +58,7 @@ class Kubectl:
         return isinstance(status, dict) and status.get("allowed") is True
 
     def try_create(self, path: str, body: Json) -> None:
-        """Create an object as a dry run, with strict field validation. Raises RefusedError."""
+        """Create an object as a dry run, with strict field validation. Raises KubectlError."""
         self._post(f"{path}{DRY_RUN}", body)
 
     def _post(self, path: str, body: Json) -> Json:
@@ -67,33 +67,33 @@ class Kubectl:
     def _run(self, *arguments: str, stdin: str = "") -> str:
         program = shutil.which("kubectl")
         if program is None:
-            raise RefusedError("NoKubectl", "there is no kubectl on PATH")
+            raise KubectlError("NoKubectl", "there is no kubectl on PATH")
         command = [program, f"--context={self.context}", *arguments]
         try:
             done = subprocess.run(command, input=stdin.encode(), capture_output=True, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            raise RefusedError("Timeout", f"no answer within {TIMEOUT_S} s") from None
+            raise KubectlError("Timeout", f"no answer within {TIMEOUT_S} s") from None
         except OSError as error:
-            raise RefusedError("NoKubectl", f"{program} does not run: {error.strerror}") from None
+            raise KubectlError("NoKubectl", f"{program} does not run: {error.strerror}") from None
         if done.returncode:
             raise refusal(done.stderr.decode(errors="replace"))
         return done.stdout.decode(errors="replace")
 
 
-def refusal(said: str) -> RefusedError:
+def refusal(said: str) -> KubectlError:
     """Return the error that a failed kubectl printed, which may have several lines, below warnings."""
     lines = [line for line in said.splitlines() if line.strip() and not _NOISE.match(line)]
     start = next((number for number, line in enumerate(lines) if _ERROR.match(line)), len(lines) - 1)
     text = "\n".join(lines[start:]) or "kubectl gave no reason"
     status = re.match(r"Error from server(?: \((\w+)\))?: |error: ", text)
-    return RefusedError((status and status[1]) or "", text.removeprefix(status[0]) if status else text)
+    return KubectlError((status and status[1]) or "", text.removeprefix(status[0]) if status else text)
 
 
 def _object(text: str) -> Json:
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
-        raise RefusedError("", "the answer is not JSON") from None
+        raise KubectlError("", "the answer is not JSON") from None
     if not isinstance(answer, dict):
-        raise RefusedError("", "the answer is not a JSON object")
+        raise KubectlError("", "the answer is not a JSON object")
     return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.existing.kubectl import Json, Kubectl, RefusedError
+from infra.existing.kubectl import Json, Kubectl, KubectlError
 from infra.kubernetes.pods import RayArgs
 from infra.settings import KubernetesSettings, Problem
 from infra.settings.problems import shown
@@ -41,19 +41,19 @@ class Found:
         return Problem(settings=paths, values=known, message=printable(message), fix=fix, source=source)
 
     def maybe(self, path: str) -> Json | None:
-        """Return the answer to a GET; None if the user may not ask. Raises RefusedError, such as NotFound."""
+        """Return the answer to a GET; None if the user may not ask. Raises KubectlError, such as NotFound."""
         try:
             return self.cluster.read(path)
-        except RefusedError as error:
+        except KubectlError as error:
             if error.reason == "Forbidden":
                 return None
             raise
 
     def serves(self, api: str) -> bool:
-        """Return whether the cluster serves an API group and version. Raises RefusedError."""
+        """Return whether the cluster serves an API group and version. Raises KubectlError."""
         try:
             self.maybe(f"/apis/{api}")
-        except RefusedError as error:
+        except KubectlError as error:
             if error.reason == "NotFound":
                 return False
             raise

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.existing.checks import problems
-from infra.existing.kubectl import LONGEST, Json, Kubectl, RefusedError, refusal
+from infra.existing.kubectl import LONGEST, Json, Kubectl, KubectlError, refusal
 from infra.existing.nodes import amount
 from infra.existing.workload import ray_args
 from infra.settings import KubernetesSettings, Problem, parse
@@ -71,7 +71,7 @@ FULL: Json = {
 class Fake(Kubectl):
     """A cluster that gives these answers to reads, or raises them, and refuses objects (part of path and name)."""
 
-    def __init__(self, answers: Json, refused: dict[str, RefusedError] | None = None, *, allowed: Any = True) -> None:
+    def __init__(self, answers: Json, refused: dict[str, KubectlError] | None = None, *, allowed: Any = True) -> None:
         super().__init__("mine")
         self.answers, self.refused, self.right = answers, refused or {}, allowed
         self.calls: list[str] = []
@@ -115,7 +115,7 @@ def paths(reported: list[Problem]) -> list[str]:
 
 
 def test_every_answer_is_read() -> None:
-    exists = RefusedError("AlreadyExists", "it is there")
+    exists = KubectlError("AlreadyExists", "it is there")
     expected = ["context", "localQueue", "storage.claim", "nodes.tolerations"]
     assert paths(found(Fake(FULL, {"/secrets token": exists}), ALL)) == expected
 
@@ -140,7 +140,7 @@ def replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
 
 @pytest.mark.parametrize("path", [path for path in places(FULL) if len(path) > 1], ids=str)
 def test_value_of_any_type_is_a_problem_or_ignored(path: tuple[Any, ...]) -> None:
-    exists = RefusedError("AlreadyExists", "it is there")
+    exists = KubectlError("AlreadyExists", "it is there")
     for junk in JUNK:
         answers = replaced(FULL, path, junk)
         for changes in (ALL, ALL | JOB, {"installKuberay": True}):
@@ -150,22 +150,23 @@ def test_value_of_any_type_is_a_problem_or_ignored(path: tuple[Any, ...]) -> Non
 @pytest.mark.parametrize("path", FULL)
 @pytest.mark.parametrize("reason", ["", "Timeout", "InternalError", "NotFound", "Forbidden"])
 def test_refused_read_is_at_most_one_problem(path: str, reason: str) -> None:
-    empty = {key: {} for key in FULL} | {path: RefusedError(reason, ESCAPES * 500)}
-    exists = {"/secrets token": RefusedError("AlreadyExists", "it is there")}
+    empty: Json = {key: {} for key in FULL} | {path: KubectlError(reason, ESCAPES * 500)}
+    exists = {"/secrets token": KubectlError("AlreadyExists", "it is there")}
     for changes in (ALL, ALL | JOB):
         assert len(found(Fake(empty, exists), changes)) <= 1
 
 
 @pytest.mark.parametrize("reason", ["", "Timeout", "InternalError", "Invalid", "BadRequest", "AlreadyExists"])
 def test_refused_object_has_one_problem(reason: str) -> None:
-    refused = {"/rayclusters": RefusedError(reason, f'admission webhook "{ESCAPES}" denied the request: no\nno.')}
+    refused = {"/rayclusters": KubectlError(reason, f'admission webhook "{ESCAPES}" denied the request: no\nno.')}
     reported = found(Fake({}, refused))
     assert paths(reported) == ["namespace"]
     assert ".." not in str(reported[0])
 
 
 def test_reviews_that_are_not_yes_are_no() -> None:
-    for answer in (False, None, "true", 1, {}):
+    answers: tuple[Any, ...] = (False, None, "true", 1, {})
+    for answer in answers:
         [problem] = found(Fake({}, allowed=answer))
         assert "You lack these rights: create pods/portforward" not in problem.message
         assert "patch, delete" in problem.message or "delete, patch" in problem.message
