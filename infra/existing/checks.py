@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 from infra.catalog.pins import KUBERAY, RAY_API
-from infra.existing.kubectl import Json, Kubectl, KubectlError
+from infra.existing.kubectl import Json, Kubectl, KubectlError, one_line
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
 from infra.existing.questions import ASK, OWNER, Found, part, parts
@@ -157,7 +157,7 @@ def _containers(deployment: Json) -> list[Json]:
 
 def _watches(operator: Json, namespace: str) -> bool:
     """Return whether an operator's Deployment watches a namespace: without the argument, it watches all."""
-    given = [part(each, "args") for each in _containers(operator)]
+    given = [part(each, name) for each in _containers(operator) for name in ("command", "args")]
     words = [word for each in given if isinstance(each, list) for text in each for word in str(text).split("=", 1)]
     named = next((after for each, after in pairwise(words) if each == "--watch-namespace"), "")
     return not named or namespace in named.split(",")
@@ -190,7 +190,7 @@ def _queue(found: Found) -> Iterator[Problem]:
             return
         for each in parts(queue, "status", "conditions"):
             if each.get("type") == "Active" and each.get("status") == "False":
-                said = KubectlError("", str(each.get("message")))
+                said = one_line(str(each.get("message")))
                 yield found.problem(f"The LocalQueue admits nothing: {said}.", f"{ASK} to repair it", "localQueue")
         return
     yield found.problem("The cluster has no Kueue.", f"set queue to none, or {ASK} to install Kueue", "queue")
@@ -340,6 +340,6 @@ def _owner(found: Found, path: str) -> str | None:
 
 
 def _one_of_each_kind(refusals: Iterable[Problem]) -> list[Problem]:
-    """Return the first of the refusals of pods that have the same reason, by its first words."""
+    """Return one of the refusals of pods that have the same reason, by its first words."""
     reasons = {re.sub(r".*?: \[?([A-Za-z ]*).*", r"\1", each.message): each for each in refusals}
     return [*reasons.values()]

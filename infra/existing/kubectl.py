@@ -28,12 +28,11 @@ _ERROR = re.compile(r"Error from server|error: |The .* is invalid")
 class KubectlError(Exception):
     """The API server's answer is an error; `reason` is that of its status, such as NotFound, or empty.
 
-    The message is one line without a full stop that is safe to print.
+    The message is as `one_line` returns it.
     """
 
     def __init__(self, reason: str, message: str) -> None:
-        line = printable(" ".join(message.split()))
-        super().__init__(line.rstrip(".?! ") if len(line) <= LONGEST else f"{line[:LONGEST]} (...)")
+        super().__init__(one_line(message))
         self.reason = reason
 
 
@@ -87,6 +86,12 @@ def refusal(said: str) -> KubectlError:
     text = "\n".join(lines[start:]) or "kubectl gave no reason"
     status = re.match(r"Error from server(?: \((\w+)\))?: |error: ", text)
     return KubectlError((status and status[1]) or "", text.removeprefix(status[0]) if status else text)
+
+
+def one_line(text: str) -> str:
+    """Return text of the cluster for a sentence of a message: safe to print, not too long, without a full stop."""
+    line = printable(" ".join(text.split()))
+    return line.rstrip(".?! ") if len(line) <= LONGEST else f"{line[:LONGEST]} (...)"
 
 
 def _object(text: str) -> Json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from infra.existing.checks import problems
 from infra.existing.kubectl import LONGEST, Json, Kubectl, KubectlError, refusal
 from infra.existing.nodes import amount
 from infra.existing.workload import ray_args
+from infra.kubernetes.pods import RayArgs
 from infra.settings import KubernetesSettings, Problem, parse
 from infra.terminal import UNPRINTABLE
 from tests.hostile import ESCAPES
@@ -92,17 +95,19 @@ class Fake(Kubectl):
         return {"status": {"allowed": self.right}}
 
 
-def settings(changes: Json) -> KubernetesSettings:
-    """Return the settings of the stack file with changes."""
-    found = parse(changed(FILE, changes))
-    assert isinstance(found, KubernetesSettings)
-    return found
+@cache
+def arguments(changes: str) -> RayArgs:
+    """Return the arguments of the stack file with changes, as JSON."""
+    settings = parse(changed(FILE, json.loads(changes)))
+    assert isinstance(settings, KubernetesSettings)
+    return ray_args(settings, "mine-ray")
 
 
 def found(cluster: Fake, changes: Json | None = None) -> list[Problem]:
     """Return the problems of a cluster; each can be printed and is short."""
-    chosen = settings(changes or {})
-    reported = problems(cluster, ray_args(chosen, "mine-ray"), chosen, "mine")
+    args = arguments(json.dumps(changes or {}))
+    assert isinstance(args.settings, KubernetesSettings)
+    reported = problems(cluster, args, args.settings, "mine")
     for problem in map(str, reported):
         assert not UNPRINTABLE.search(problem)
         assert len(problem) < 1500
@@ -162,6 +167,54 @@ def test_refused_object_has_one_problem(reason: str) -> None:
     reported = found(Fake({}, refused))
     assert paths(reported) == ["namespace"]
     assert ".." not in str(reported[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "message", "changes", "expected"),
+    [
+        ("/rayclusters", "NotFound", "no resource", {"installKuberay": True}, None),
+        ("/rolebindings", "NotFound", 'roles "x" not found', {"nodes.maxHours": 1}, None),
+        (
+            "/resourceclaimtemplates",
+            "NotFound",
+            "no resource",
+            {"fabric": "efa-dranet", "nodes.nics": 8},
+            "refuses the",
+        ),
+        (
+            "/secrets",
+            "Forbidden",
+            'secrets is forbidden: User "a" cannot create',
+            {},
+            "lack these rights: create secrets.",
+        ),
+        ("/secrets", "Forbidden", 'secrets "a" is forbidden: a rule', {}, "refuses the Secret mine-ray-token: a rule."),
+        (
+            "/secrets",
+            "Forbidden",
+            'secrets "a" is forbidden: exceeded quota: b',
+            {},
+            "mine-ray-token: exceeded quota: b.",
+        ),
+        ("/pods", "Forbidden", 'pods is forbidden: User "a" cannot create', {}, None),
+        (
+            "/pods",
+            "Forbidden",
+            'pods "a" is forbidden: a rule',
+            {},
+            "refuses a pod such as mine-ray-ray-worker: a rule.",
+        ),
+        ("/pods", "InternalError", "failed calling webhook", {}, "ray-worker: failed calling webhook."),
+        ("/pods", "AlreadyExists", "there", {}, None),
+    ],
+)
+def test_refusal(kind: str, reason: str, message: str, changes: Json, expected: str | None) -> None:
+    missing = KubectlError("NotFound", "no such object")
+    reported = found(
+        Fake({f"{NAMESPACE}/secrets/mine-ray-token": missing}, {f"{kind} ": KubectlError(reason, message)}), changes
+    )
+    assert len(reported) == (expected is not None)
+    assert (expected or "") in " ".join(each.message for each in reported)
 
 
 def test_reviews_that_are_not_yes_are_no() -> None:
@@ -278,6 +331,7 @@ class Answering(Kubectl):
 
 @pytest.mark.parametrize("output", ["", "ok", "[]", "null", "1", '"a"', "[" * 100_000, "{" * 10, ESCAPES, "\ufeff{}"])
 def test_answer_that_is_not_an_object(output: str) -> None:
-    chosen = settings({})
-    [problem] = problems(Answering(output), ray_args(chosen, "mine-ray"), chosen, "mine")
+    args = arguments("{}")
+    assert isinstance(args.settings, KubernetesSettings)
+    [problem] = problems(Answering(output), args, args.settings, "mine")
     assert "The cluster does not answer: the answer is not " in problem.message
