@@ -40,13 +40,13 @@ def node_problems(found: Found) -> Iterator[Problem]:
         short = [name for name in wanted if amount(most[name]) < amount(wanted[name])] or [*wanted]
         lacking = ", ".join(f"{name} {wanted[name]} (at most {most[name]})" for name in short)
         yield found.problem(
-            f"None of {len(offers)} nodes with the labels and taints of the stack has room for a worker: {lacking}.",
+            f"None of the nodes with the labels and taints of the stack has room for a worker: {lacking}.",
             "lower these, correct nodes.selector, or wait until the device plugin offers them",
             *dict.fromkeys(_PATHS.get(name, "fabric") for name in short),
         )
     elif lasting := [taint for taint in sorted(blocked) if not offers and not taint.startswith(_TRANSIENT)]:
         yield found.problem(
-            f"All of the {len(nodes)} nodes with the labels of the stack have a taint that the workers do not "
+            f"Each of the nodes with the labels of the stack has a taint that the workers do not "
             f"tolerate: {', '.join(lasting[:3])}.",
             "add the taint to nodes.tolerations, if it is there for such work",
             "nodes.tolerations",

@@ -37,7 +37,7 @@ from tests.kubernetes.existing_cluster import (
     rights,
     up,
 )
-from tests.kubernetes.queries import GPU
+from tests.kubernetes.queries import GPU, WITHIN_S
 from tools.kubernetes import builds, kubectl
 from tools.kubernetes.api import Json
 from tools.kubernetes.control_plane import ControlPlane
@@ -127,6 +127,7 @@ def test_namespace_that_is_being_deleted(cluster: Cluster, team: str) -> None:
     cluster.api.delete("v1", "Namespace", team)
     is_one(cluster.problems(team), "namespace", "is being deleted")
     cluster.api.patch("v1", "ConfigMap", "kept", team, {"metadata": {"finalizers": []}})
+    cluster.api.until("its end", lambda: cluster.api.get("v1", "Namespace", team) is None, WITHIN_S)
 
 
 def test_quota_without_room_for_a_worker(cluster: Cluster, team: str) -> None:
