@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
 
@@ -32,8 +33,9 @@ def node_problems(found: Found) -> Iterator[Problem]:
     if not selector and GPU in wanted:
         # Others are for other work: an autoscaler may start the first node with GPUs.
         nodes = [(node, offer) for node, offer in nodes if amount(offer[GPU])]
-    blocked = {taint: node for node, _ in nodes for taint in _intolerable(node, pod.tolerations)}
-    offers = [offer for node, offer in nodes if not [*_intolerable(node, pod.tolerations)]]
+    taints = [[*_intolerable(node, pod.tolerations)] for node, _ in nodes]
+    lasting = [[taint for taint in each if not taint.startswith(_TRANSIENT)] for each in taints]
+    offers = [offer for (_, offer), blocking in zip(nodes, taints, strict=True) if not blocking]
     fitting = [offer for offer in offers if all(amount(offer[name]) >= amount(wanted[name]) for name in wanted)]
     if offers and not fitting:
         most = {name: max((offer[name] for offer in offers), key=amount) for name in wanted}
@@ -44,17 +46,17 @@ def node_problems(found: Found) -> Iterator[Problem]:
             "lower these, correct nodes.selector, or wait until the device plugin offers them",
             *dict.fromkeys(_PATHS.get(name, "fabric") for name in short),
         )
-    elif lasting := [taint for taint in sorted(blocked) if not offers and not taint.startswith(_TRANSIENT)]:
+    elif nodes and all(lasting):
+        some = ", ".join(sorted({*chain(*lasting)})[:3])
         yield found.problem(
-            f"Each of the nodes with the labels of the stack has a taint that the workers do not "
-            f"tolerate: {', '.join(lasting[:3])}.",
+            f"Each of the nodes with the labels of the stack has a taint that the workers do not tolerate: {some}.",
             "add the taint to nodes.tolerations, if it is there for such work",
             "nodes.tolerations",
         )
     elif len(fitting) < settings.nodes.min:
         yield found.problem(
-            f"nodes.min is {settings.nodes.min}, but {len(fitting)} nodes have the labels, taints and size of a "
-            "worker's.",
+            f"nodes.min is {settings.nodes.min}, but {len(fitting)} nodes have the labels, taints and size that "
+            "a worker needs.",
             "correct nodes.selector and nodes.tolerations, or lower nodes.min; with 0, an autoscaler may add nodes",
             "nodes.min",
         )

@@ -220,9 +220,9 @@ def test_refusal(kind: str, reason: str, message: str, changes: Json, expected: 
 def test_reviews_that_are_not_yes_are_no() -> None:
     answers: tuple[Any, ...] = (False, None, "true", 1, {})
     for answer in answers:
-        [problem] = found(Fake({}, allowed=answer))
-        assert "You lack these rights: create pods/portforward" not in problem.message
-        assert "patch, delete" in problem.message or "delete, patch" in problem.message
+        [problem] = found(Fake({}, allowed=answer), {"installKuberay": True})
+        assert "create deployments.apps; " in problem.message
+        assert "; delete, patch rayclusters.ray.io; " in problem.message
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,8 @@ def test_workers_without_labels_need_a_node_with_gpus_only_if_some_must_stay() -
 def test_node_that_is_not_ready_is_no_lasting_problem() -> None:
     taints = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     size = {"cpu": "200", "memory": "2Ti", "nvidia.com/gpu": "8"}
-    nodes = {NODES: {"items": [{"spec": {"taints": taints}, "status": {"allocatable": size}}]}}
+    nodes: Json = {NODES: {"items": [{"spec": {"taints": taints}, "status": {"allocatable": size}}]}}
+    nodes[NODES]["items"].append({"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}})
     assert found(Fake(nodes)) == []
     assert paths(found(Fake(nodes), {"nodes.min": 1})) == ["nodes.min"]
 
