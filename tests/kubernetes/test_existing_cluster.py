@@ -142,7 +142,7 @@ def test_quota_without_room_for_a_worker(cluster: Cluster, team: str) -> None:
 
 def test_quota_that_the_stack_fills(cluster: Cluster, team: str) -> None:
     """Its own objects and pods are no reason against the next `up`, but the first one needs room."""
-    hard = {"count/rayclusters.ray.io": "0", "requests.cpu": "0"}
+    hard = {"secrets": "0", "requests.cpu": "0"}
     quota(cluster, team, hard)
     assert len(cluster.problems(team)) == 2
     cluster.api.delete("v1", "ResourceQuota", "all", team)

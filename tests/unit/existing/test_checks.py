@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from infra.existing.checks import problems
 from infra.existing.kubectl import LONGEST, Json, Kubectl, KubectlError, refusal
 from infra.existing.nodes import amount
+from infra.existing.questions import OWNER
 from infra.existing.workload import ray_args
 from infra.kubernetes.pods import RayArgs
 from infra.settings import KubernetesSettings, Problem, parse
@@ -215,6 +216,15 @@ def test_refusal(kind: str, reason: str, message: str, changes: Json, expected: 
     )
     assert len(reported) == (expected is not None)
     assert (expected or "") in " ".join(each.message for each in reported)
+
+
+def test_quota_that_the_workload_fills_is_no_problem() -> None:
+    full = KubectlError("Forbidden", 'a "b" is forbidden: exceeded quota: c')
+    refused = {"/rayclusters ": full, "/pods ": full}
+    path = "/apis/ray.io/v1/namespaces/team/rayclusters/mine-ray"
+    assert found(Fake({path: {"metadata": {"labels": {OWNER: "mine"}}}}, refused)) == []
+    for absent in ("NotFound", "Forbidden"):
+        assert paths(found(Fake({path: KubectlError(absent, "no")}, refused))) == ["namespace", "namespace"]
 
 
 def test_reviews_that_are_not_yes_are_no() -> None:
