@@ -170,7 +170,7 @@ def quota(cluster: Cluster, namespace: str, hard: Json) -> None:
 
     def counted() -> bool:
         body = cluster.api.get("v1", "ResourceQuota", "all", namespace) or {}
-        return (body.get("status") or {}).get("used", {}).keys() == hard.keys()
+        return bool((body.get("status") or {}).get("used", {}).keys() == hard.keys())
 
     cluster.api.until("the quota", counted, WITHIN_S)
 
