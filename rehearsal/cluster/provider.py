@@ -5,7 +5,8 @@ run, and deletes in the foreground. Field validation is strict: a field that the
 is an error. A difference is a change that an apply would make in the program's fields. The real provider compares with
 its state instead, so it finds the same differences only after a refresh.
 
-The API server is reachable only while the simulated cloud has the cluster. The cloud state keeps Helm releases, as at
+The API server is reachable only while the simulated cloud has the cluster, or always, if the provider has the context
+of a user's cluster. The cloud state keeps Helm releases, as at
 depth `quick` (`release_status`). At depth `pods` the provider scales what it sends (`scaled`).
 """
 
@@ -29,7 +30,7 @@ from rehearsal.cluster.readiness import FIXED_WAIT_S, LEFT_TO_GO, REFRESHED, Nev
 from rehearsal.cluster.scaling import Scale, ScaledManifests
 from rehearsal.engine.kind import Cloud, Json, Refusal
 from rehearsal.engine.protocol import Provider, RefusedError, compared, failing
-from rehearsal.engine.state import State
+from rehearsal.engine.state import State, View
 from rehearsal.engine.values import from_wire, to_wire, unknown
 from tools.kubernetes.api import Api, ApiError
 
@@ -160,11 +161,20 @@ class ClusterProvider(Provider):
         return empty_pb2.Empty()
 
     @property
+    def _users(self) -> bool:
+        """Whether the cluster is the user's: the provider has a context, and no kubeconfig of a cluster in the clouds."""
+        return bool(self._config.get("context")) and not self._config.get("kubeconfig")
+
+    @property
     def _patience_s(self) -> float:
-        return PATIENCE_S if self._scaled.scale is None else PODS_PATIENCE_S
+        return PATIENCE_S if self._scaled.scale is None and not self._users else PODS_PATIENCE_S
 
     def _deadline(self, timeout_s: float = 0.0) -> float:
         return time.monotonic() + min(timeout_s or self._patience_s, self._patience_s)
+
+    def _reach(self, state: View) -> None:
+        if not self._users:
+            super()._reach(state)
 
     def _reached(self) -> None:
         with self._state.transaction() as state:
@@ -172,7 +182,7 @@ class ClusterProvider(Provider):
 
     def _reachable(self) -> bool:
         with self._state.transaction() as state:
-            return self._cloud.reaches(self._config, state) is None
+            return self._users or self._cloud.reaches(self._config, state) is None
 
     def _body(self, type_: str, inputs: Json) -> Json:
         """Return the object to send. Raises ApiError, status 404, for a kind that the server does not have."""

@@ -36,6 +36,8 @@ from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.containers import config, flags
 from tools.process import Programs, plain_environment
 
+CONTEXT = "rdma-ray"
+"""Context of the kubeconfig, as in Pulumi.kubernetes.yaml."""
 _READY_S = 90.0
 _CLIENT = "front-proxy-client"
 _CERTIFICATE_DAYS = 7
@@ -240,10 +242,10 @@ def _write_kubeconfig(file: Path, url: str, authority: Path, token: str) -> None
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "plane", "cluster": cluster}],
+        "clusters": [{"name": CONTEXT, "cluster": cluster}],
         "users": [{"name": "admin", "user": {"token": token}}],
-        "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "admin"}}],
-        "current-context": "plane",
+        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": "admin"}}],
+        "current-context": CONTEXT,
     }
     _write(file, json.dumps(content, indent=1).encode())
 

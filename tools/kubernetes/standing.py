@@ -3,7 +3,8 @@
     python -m tools.kubernetes.standing                    # three nodes; prints KUBECONFIG
     python -m tools.kubernetes.standing --nodes 1 --kueue  # one node, and Kueue
 
-Every node has Ray's image under the names that the stacks use. Needs root on Linux (`node`).
+Every node has Ray's image under the names that the stacks use. The kubeconfig's context is `rdma-ray`, and there is an
+empty namespace `ray`, as in Pulumi.kubernetes.yaml. Needs root on Linux (`node`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from infra.catalog.names import NAMESPACE
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
 from tools.kubernetes import builds
 from tools.kubernetes.builds import BuildError
@@ -50,6 +52,8 @@ def main(arguments: list[str]) -> None:
         nodes = {f"node-{number}": NodeShape(host_files=_HOME) for number in range(chosen.nodes)}
         with Cluster(Path(folder), nodes=nodes, real_images=RAY_IMAGES, say=_say) as cluster:
             cluster.operators.start_kuberay(_VALUES)
+            # That of Pulumi.kubernetes.yaml, as its context is.
+            cluster.plane.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
             if chosen.kueue:
                 cluster.operators.start_kueue()
             _say(f"Kubernetes is up with {chosen.nodes} nodes. In another terminal:\n")

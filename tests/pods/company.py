@@ -1,0 +1,242 @@
+"""A company's cluster before a stack: KubeRay for all namespaces, a team's namespace with its objects, and a user whose
+rights end at that namespace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.catalog.names import NAMESPACE
+from infra.kubernetes.pods import RBAC
+from rehearsal.cluster.provider import SETTING
+from rehearsal.engine.commands import Engine
+from rehearsal.engine.workspace import Workspace
+from tests.kubernetes import stack_objects
+from tests.pods.pod_cluster import PodCluster
+from tools.kubernetes import builds
+from tools.kubernetes.api import Api, ApiError, Json
+from tools.kubernetes.node import Cluster
+
+TEAM, USER, CONTEXT = "team-a", "alice", "company"
+CLAIMS = ("datasets", "shared")
+# Without a request, so that the head fits beside it on a node of two CPUs.
+_OPERATOR = {"resources": {"requests": {"cpu": "0", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
+
+CHANGED_BY_OTHERS = {
+    "Event": "records, which expire",
+    "Lease": "renewed every few seconds",
+    "Node": "managedFields, resourceVersion, heartbeats of conditions and volumes in use: the kubelet reports them",
+}
+"""Kinds, and parts of kinds, that change in every cluster without a stack. All else is compared byte for byte."""
+
+
+@dataclass(frozen=True)
+class Company:
+    """The cluster with the team's objects. `folders` are the folders of this machine behind the claims.
+
+    Args:
+        kubeconfig: The user's, whose current context does not exist.
+    """
+
+    pod_cluster: PodCluster
+    kubeconfig: Path
+    folders: Mapping[str, Path]
+    token: str
+
+    @property
+    def api(self) -> Api:
+        """Client of an administrator."""
+        return self.pod_cluster.api
+
+    def engine(self, folder: Path, plugins: Path, stack: str, file: Path) -> Engine:
+        """Return the engine with an initialized stack, whose provider has the user's rights."""
+        assert self.pod_cluster.cluster is not None
+        workspace = _UsersWorkspace(folder, plugins, self.environment)
+        workspace.begin(stack, file)
+        engine = Engine(workspace, stack)
+        plane = self.pod_cluster.cluster.plane
+        with engine.cloud_state.transaction() as state:
+            state.set(SETTING, {"url": plane.url, "token": self.token, "authority": str(plane.authority)})
+        engine.cloud_state.path.chmod(0o600)
+        engine.init()
+        return engine
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The user's kubectl and kubeconfig."""
+        path = f"{builds.programs('kubectl')['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
+        return {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+
+
+class _UsersWorkspace(Workspace):
+    """Workspace in which the real kubectl comes first."""
+
+    def __init__(self, folder: Path, plugins: Path, added: Mapping[str, str]) -> None:
+        super().__init__(folder, plugins)
+        self._added = added
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of every process of the rehearsal."""
+        its = super().environment()
+        kubectl = self._added["PATH"].partition(os.pathsep)[0]
+        return its | {"KUBECONFIG": self._added["KUBECONFIG"], "PATH": f"{kubectl}{os.pathsep}{its['PATH']}"}
+
+
+@contextlib.contextmanager
+def company(pod_cluster: PodCluster, cluster: Cluster, folder: Path) -> Iterator[Company]:
+    """The cluster with what a company has in it; afterwards with the tier's operator again."""
+    api, operators = pod_cluster.api, cluster.operators
+    operators.stop_kuberay()
+    operators.start_kuberay(_OPERATOR)
+    folders = {name: folder / name for name in CLAIMS}
+    bodies = [*_rights(), *_objects(folders)]
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
+    try:
+        for body in bodies:
+            api.apply(body)
+        api.until("the claims to be bound", lambda: all(_bound(api, name) for name in CLAIMS), 60)
+        place = f"/api/v1/namespaces/{TEAM}/serviceaccounts/{USER}/token"
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = str(api.request("POST", place, body=review)["status"]["token"])
+        kubeconfig = folder / "kubeconfig"
+        _write_kubeconfig(kubeconfig, cluster.plane.kubeconfig, token)
+        yield Company(pod_cluster, kubeconfig, folders, token)
+    finally:
+        api.delete("v1", "Namespace", TEAM)
+        for name in CLAIMS:
+            api.delete("v1", "PersistentVolume", f"{TEAM}-{name}")
+        operators.stop_kuberay()
+        api.until("the namespace to be gone", lambda: api.get("v1", "Namespace", TEAM) is None, 120)
+        _restore(api, cluster)
+
+
+def snapshot(api: Api) -> dict[str, str]:
+    """Return every object of every kind that can be listed, as JSON by kind and name, but for `CHANGED_BY_OTHERS`."""
+    found: dict[str, str] = {}
+    for kind in api.kinds():
+        if "list" not in kind.verbs or kind.kind in ("Event", "Lease"):
+            continue
+        for body in api.list(kind.api_version, kind.kind):
+            metadata = body["metadata"]
+            if kind.kind == "Node":
+                body = _quiet_node(body)
+            place = f"{metadata.get('namespace', '')}/{metadata['name']}"
+            found[f"{kind.api_version} {kind.kind} {place}"] = json.dumps(body, sort_keys=True)
+    return found
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """Return the objects that are not the same in both."""
+    return {
+        name: (before.get(name), now.get(name))
+        for name in before.keys() | now.keys()
+        if before.get(name) != now.get(name)
+    }
+
+
+def _quiet_node(body: Json) -> Json:
+    metadata = {
+        key: value for key, value in body["metadata"].items() if key not in ("managedFields", "resourceVersion")
+    }
+    status = {key: value for key, value in body["status"].items() if not key.startswith("volumes")}
+    conditions = [
+        {key: value for key, value in each.items() if key != "lastHeartbeatTime"} for each in status["conditions"]
+    ]
+    return {**body, "metadata": metadata, "status": {**status, "conditions": conditions}}
+
+
+def _rights() -> list[Json]:
+    """Return the user with the rights of a team: Kubernetes' role `admin` in one namespace, and Ray's kinds there."""
+    here = {"namespace": TEAM}
+    rule = {"apiGroups": ["ray.io"], "resources": ["*"], "verbs": ["*"]}
+    subjects = [{"kind": "ServiceAccount", "name": USER, **here}]
+    api, group = f"{RBAC}/v1", {"apiGroup": RBAC}
+    roles = (("ClusterRole", "admin"), ("Role", "ray"))
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": USER, **here}},
+        {"apiVersion": api, "kind": "Role", "metadata": {"name": "ray", **here}, "rules": [rule]},
+        *(
+            {
+                "apiVersion": api,
+                "kind": "RoleBinding",
+                "metadata": {"name": f"{USER}-{name}", **here},
+                "roleRef": {**group, "kind": kind, "name": name},
+                "subjects": subjects,
+            }
+            for kind, name in roles
+        ),
+    ]
+
+
+def _objects(folders: Mapping[str, Path]) -> list[Json]:
+    """Return the team's Secrets, and a claim for each folder with its volume."""
+    here = {"namespace": TEAM}
+    login = json.dumps({"auths": {"registry.invalid": {"username": "team", "password": "secret-three"}}})
+    bodies: list[Json] = [
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "named", **here}, "stringData": _NAMED},
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "registry", **here},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": login},
+        },
+    ]
+    for name, folder in folders.items():
+        folder.mkdir()
+        folder.chmod(0o777)
+        bodies += volume(name, folder)
+    (folders["datasets"] / "size").write_text("three")
+    return bodies
+
+
+_NAMED = {"HF_TOKEN": "secret-one"}
+
+
+def volume(name: str, folder: Path) -> list[Json]:
+    """Return a claim of the team's, and its volume in a folder of this machine."""
+    common: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    owned = {**common, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(folder)}}
+    claim = {**common, "volumeName": f"{TEAM}-{name}", "resources": {"requests": {"storage": "1Gi"}}}
+    place = {"name": name, "namespace": TEAM}
+    return [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{TEAM}-{name}"}, "spec": owned},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": place, "spec": claim},
+    ]
+
+
+def _bound(api: Api, name: str) -> bool:
+    claim = api.get("v1", "PersistentVolumeClaim", name, TEAM) or {}
+    return (claim.get("status") or {}).get("phase") == "Bound"
+
+
+def _write_kubeconfig(file: Path, admin: Path, token: str) -> None:
+    config = yaml.safe_load(admin.read_text())
+    [cluster] = config["clusters"]
+    config["users"] = [{"name": USER, "user": {"token": token}}]
+    config["contexts"] = [{"name": CONTEXT, "context": {"cluster": cluster["name"], "user": USER}}]
+    # Only what names the context works.
+    config["current-context"] = "another"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(config))
+
+
+def _restore(api: Api, cluster: Cluster) -> None:
+    """Start the tier's operator again, in a namespace that is not ending."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+
+    def active() -> bool:
+        try:
+            return str(api.apply(body)["status"]["phase"]) == "Active"
+        except ApiError:
+            return False
+
+    api.until(f"namespace {NAMESPACE} to be there", active, 120)
+    cluster.operators.start_kuberay(stack_objects.release("gke", "kuberay-operator"))

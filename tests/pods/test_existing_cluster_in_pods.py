@@ -1,0 +1,239 @@
+"""Ray on a company's cluster, from the stack file to nothing left: `target: kubernetes`.
+
+Real: the Pulumi engine and the program with its checks, kubectl, API server, scheduler, kubelets, containerd, KubeRay in
+a pod, Ray in pods, `rdma-ray`. Simulated: pulumi-kubernetes, which is not on this machine, by a provider that sends its
+requests to this API server; volumes are folders of this machine; the image is built from this environment.
+The user has no rights outside the namespace, and the current context of the kubeconfig does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.existing.checks import OWNER
+from rehearsal.engine.commands import Engine
+from rehearsal.fork_server import ForkServer
+from tests.kubernetes.queries import is_ready
+from tests.pods.company import CONTEXT, TEAM, Company, company, differences, snapshot
+from tests.pods.conftest import RAY_IMAGES
+from tests.pods.deployed_stack import RDMA_RAY
+from tests.pods.pod_cluster import PodCluster
+from tools.kubernetes.api import Json, NotYet
+
+STACK_FILE = f"""\
+config:
+  rdma-ray:target: kubernetes
+  rdma-ray:context: {CONTEXT}
+  rdma-ray:namespace: {TEAM}
+  rdma-ray:nodes:
+    gpus: 0
+    cpus: 2
+    memoryGib: 4
+    max: 2
+    selector: [cloud.google.com/gke-nodepool=gpu]
+    tolerations: [nvidia.com/gpu=present]
+    headSelector: [cloud.google.com/gke-nodepool=system]
+  rdma-ray:fabric: socket
+  rdma-ray:storage:
+    claim: shared
+  rdma-ray:ray:
+    image: {RAY_IMAGES[0]}
+    headCpus: 1
+    headMemoryGib: 4
+    idleMinutes: 1
+    env: [GREETING=hello, TEAM=a, "NCCL_DEBUG=WARN"]
+    secrets: [named]
+    volumes: [datasets=/datasets]
+    pullSecrets: [registry]
+"""
+STACK, NAME = "team", "team-ray"
+SEEN = (
+    "import os; print('SEEN', os.environ['GREETING'], os.environ['TEAM'], os.environ['NCCL_DEBUG'], "
+    "len(os.environ['HF_TOKEN']), open('/datasets/size').read(), os.path.isdir('/shared'))"
+)
+
+
+@pytest.fixture(scope="module")
+def users(pod_cluster: PodCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
+    """The company's cluster."""
+    if pod_cluster.cluster is None:
+        pytest.skip("not run: the provider needs the address and the token of the API server")
+    with company(pod_cluster, pod_cluster.cluster, tmp_path_factory.mktemp("company")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Iterator[Path]:
+    """The engine's plugins."""
+    with ForkServer() as fork_server:
+        yield fork_server.bin
+
+
+def engine_of(users: Company, plugins: Path, folder: Path, *changes: tuple[str, str]) -> Engine:
+    """Return the engine with the stack file, of which texts are replaced."""
+    assert len(STACK_FILE.splitlines()) <= 30
+    file = folder / "stack.yaml"
+    file.write_text(replaced(STACK_FILE, *changes))
+    return users.engine(folder / "w", plugins, STACK, file)
+
+
+def replaced(text: str, *changes: tuple[str, str]) -> str:
+    """Return a text with each change, which must be there once."""
+    for before, after in changes:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    return text
+
+
+def set_in(engine: Engine, *path: str, to: object) -> None:
+    """Set a setting in the stack file, in which the engine keeps its own values."""
+    file = engine.workspace.folder / f"Pulumi.{STACK}.yaml"
+    content = yaml.safe_load(file.read_text())
+    section = content["config"]
+    for name in path[:-1]:
+        section = section[name]
+    section[path[-1]] = to
+    file.write_text(yaml.safe_dump(content))
+
+
+def test_up_that_cannot_work_creates_nothing(users: Company, plugins: Path, tmp_path: Path) -> None:
+    """A namespace that does not exist; then, at once, a Secret, a claim and a node size that do not: `up` fails with
+    every reason, and the cluster stays as it was."""
+    before = snapshot(users.api)
+    engine = engine_of(users, plugins, tmp_path)
+    set_in(engine, "rdma-ray:namespace", to="another-team")
+    for run in (engine.preview, engine.up):
+        said = run()
+        assert not said.ok
+        assert "another-team" in said.text
+        assert engine.steps() == []
+    set_in(engine, "rdma-ray:namespace", to=TEAM)
+    set_in(engine, "rdma-ray:ray", "secrets", to=["absent-secret"])
+    set_in(engine, "rdma-ray:ray", "volumes", to=["absent-claim=/datasets"])
+    said = engine.up()
+    assert not said.ok
+    for words in ("There is no secret absent-secret", "There is no persistentvolumeclaim absent-claim"):
+        assert words in said.text, said.text
+    assert engine.steps() == []
+    assert differences(before, snapshot(users.api)) == {}
+
+
+def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugins: Path, tmp_path: Path) -> None:
+    """`up`, an empty second preview, the commands of a user, a change, `destroy`: afterwards every object of the
+    cluster is as before, and nothing of the stack is left."""
+    before = snapshot(users.api)
+    engine = engine_of(users, plugins, tmp_path)
+    assert engine.first_preview() > 5
+    said = engine.up()
+    assert said.ok, said.text
+    said = engine.preview()
+    assert said.ok, said.text
+    made = stacks_objects(users)
+    assert {name.split(" ")[-1].split("/")[0] for name in made} == {TEAM}, made
+    print("objects of the stack:", *made, sep="\n  ")
+    users.api.until("the head to be ready", lambda: any(map(is_ready, pods(users, "head"))), 300)
+
+    file = tmp_path / "outputs.json"
+    file.touch(mode=0o600)
+    file.write_text(engine.must("stack", "output", "--json", "--show-secrets", stack=True).text)
+    outputs = json.loads(file.read_text())
+    assert (outputs["context"], outputs["namespace"], outputs.get("kubeconfig")) == (CONTEXT, TEAM, None)
+    use(users, file, tmp_path)
+
+    set_in(engine, "rdma-ray:nodes", "max", to=1)
+    said = engine.up()
+    assert said.ok, said.text
+    [changed] = [step for step in engine.steps() if step.verb != "same"]
+    assert (changed.verb, changed.outcome) == ("update", "done")
+    cluster = users.api.get("ray.io/v1", "RayCluster", NAME, TEAM)
+    assert cluster is not None
+    assert cluster["spec"]["workerGroupSpecs"][0]["maxReplicas"] == 1
+    said = engine.preview()
+    assert said.ok, said.text
+
+    assert not engine.destroy().ok, "a protected stack must stay"
+    set_in(engine, "rdma-ray:protect", to=False)
+    assert engine.up().ok
+    said = engine.destroy()
+    assert said.ok, said.text
+    users.api.until("the pods to be gone", lambda: not users.api.list("v1", "Pod", TEAM) or None, 240)
+    assert stacks_objects(users) == []
+
+    def as_before() -> bool:
+        if left := differences(before, snapshot(users.api)):
+            raise NotYet(json.dumps(left, indent=1)[:4000])
+        return True
+
+    users.api.until("the cluster to be as before", as_before, 60)
+
+
+def use(users: Company, file: Path, folder: Path) -> None:
+    """Run the commands of a user on the stack whose outputs are in the file."""
+    status = json.loads(rdma_ray(users, file, "status", "--json"))
+    assert [node["role"] for node in status["nodes"]][:1] == ["head"]
+    assert rdma_ray(users, file, "doctor") == ""
+
+    (folder / "empty").mkdir()
+    two = ["--nodes", "2", "--per-node", "1"]
+    options = ["--all", *two, "--working-dir", str(folder / "empty"), "--name", "seen"]
+    said = rdma_ray(users, file, "run", *options, "--", "python", "-c", SEEN)
+    assert said.count("SEEN hello a WARN 10 three True") == 2, said
+    workers = {pod["spec"]["nodeName"] for pod in pods(users, "worker")}
+    assert workers == {users.pod_cluster.nodes["gpu-0"], users.pod_cluster.nodes["gpu-1"]}
+
+    [job] = [row["id"] for row in json.loads(rdma_ray(users, file, "list", "--json"))["jobs"] if row["name"] == "seen"]
+    assert rdma_ray(users, file, "logs", job).count("SEEN hello") >= 1
+
+    result = folder / "result.json"
+    few = [*two, "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
+    rdma_ray(users, file, "bench", "nccl", "--json", str(result), *few)
+    found = json.loads(result.read_text())
+    assert found["backend"] == "gloo"
+    assert {row["wrong"] for row in found["rows"]} == {0}
+
+    short = ["--workers", "2", "--epochs", "1", "--min-accuracy", "0.3"]
+    rdma_ray(users, file, "train", "digits", *short)
+    assert any(users.folders["shared"].rglob("*")), "no checkpoint in the claim"
+
+    top = json.loads(rdma_ray(users, file, "top", "--once", "--json"))
+    assert [node["role"] for node in top["nodes"]][:1] == ["head"]
+    assert rdma_ray(users, file, "doctor") == ""
+
+
+def rdma_ray(users: Company, file: Path, *arguments: str) -> str:
+    """Run this project's command line as the user; return what it prints on stdout."""
+    environment = os.environ | users.environment | {"RDMA_RAY_OUTPUTS": str(file)}
+    done = subprocess.run(
+        [str(RDMA_RAY), *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, f"{' '.join(arguments)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def pods(users: Company, type_: str) -> list[Json]:
+    """Return the stack's pods of a type, head or worker, that are not being deleted."""
+    found = users.api.list("v1", "Pod", TEAM, f"ray.io/node-type={type_}")
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def stacks_objects(users: Company) -> list[str]:
+    """Return the objects with the stack's label, as "apiVersion Kind NAMESPACE/NAME"."""
+    names = []
+    for kind in users.api.kinds():
+        if "list" in kind.verbs and kind.kind != "Event":
+            for body in users.api.list(kind.api_version, kind.kind, selector=f"{OWNER}={STACK}"):
+                metadata = body["metadata"]
+                names.append(f"{kind.api_version} {kind.kind} {metadata.get('namespace', '')}/{metadata['name']}")
+    return sorted(names)
