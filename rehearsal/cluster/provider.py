@@ -162,7 +162,7 @@ class ClusterProvider(Provider):
 
     @property
     def _users(self) -> bool:
-        """Whether the cluster is the user's: the provider has a context, and no kubeconfig of a cluster in the clouds."""
+        """Whether the cluster is the user's: the provider has a context, and no kubeconfig of a simulated cloud."""
         return bool(self._config.get("context")) and not self._config.get("kubeconfig")
 
     @property

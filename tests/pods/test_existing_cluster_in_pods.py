@@ -1,8 +1,8 @@
 """Ray on a company's cluster, from the stack file to nothing left: `target: kubernetes`.
 
-Real: the Pulumi engine and the program with its checks, kubectl, API server, scheduler, kubelets, containerd, KubeRay in
-a pod, Ray in pods, `rdma-ray`. Simulated: pulumi-kubernetes, which is not on this machine, by a provider that sends its
-requests to this API server; volumes are folders of this machine; the image is built from this environment.
+Real: the Pulumi engine and the program with its checks, kubectl, API server, scheduler, kubelets, containerd, KubeRay
+in a pod, Ray in pods, `rdma-ray`. Simulated: pulumi-kubernetes, which is not on this machine, by a provider that sends
+its requests to this API server; volumes are folders of this machine; the image is built from this environment.
 The user has no rights outside the namespace, and the current context of the kubeconfig does not exist.
 """
 
