@@ -42,7 +42,13 @@ class KubernetesStack(pulumi.ComponentResource):
             raise SettingsError(found, origin=f"Cluster {settings.context}, for stack {name},")
         options = ResourceOptions(protect=settings.protect, transformations=[_labeled({OWNER: name})])
         super().__init__("rdma-ray:existing:KubernetesStack", name, {}, options)
-        provider = kubernetes.Provider("kubernetes", context=settings.context, opts=ResourceOptions(parent=self))
+        provider = kubernetes.Provider(
+            "kubernetes",
+            context=settings.context,
+            # Another context is another cluster, in which the objects must be created.
+            cluster_identifier=settings.context,
+            opts=ResourceOptions(parent=self, transformations=[_without_kubeconfig]),
+        )
         inside = ResourceOptions(parent=self, providers=[provider])
         releases: list[pulumi.Resource] = []
         if settings.install_kuberay and settings.ray.mode != "indexed-job":
@@ -52,6 +58,17 @@ class KubernetesStack(pulumi.ComponentResource):
         operators = Operators(namespace=settings.namespace, resources=releases)
         self.workload = Workload("ray", args, inside, operators=operators, depends_on=[])
         self.register_outputs({})
+
+
+def _without_kubeconfig(args: ResourceTransformationArgs) -> ResourceTransformationResult:
+    """Leave KUBECONFIG to the provider, which reads it as kubectl does.
+
+    The SDK would write its value into the state, where it is a path of this machine; the provider takes that value for
+    one file, and so refuses a list of files (pulumi-kubernetes 4.34.2: provider.py; provider/pkg/provider/provider.go,
+    Configure).
+    """
+    props = {key: value for key, value in args.props.items() if key != "kubeconfig"}
+    return ResourceTransformationResult(props, args.opts)
 
 
 def _labeled(labels: Mapping[str, str]) -> pulumi.ResourceTransformation:
