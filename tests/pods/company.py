@@ -4,6 +4,7 @@ rights end at that namespace."""
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,7 @@ _OPERATOR = {"resources": {"requests": {"cpu": "0", "memory": "512Mi"}, "limits"
 CHANGED_BY_OTHERS = {
     "Event": "records, which expire",
     "Lease": "renewed every few seconds",
-    "Node": "managedFields, resourceVersion, heartbeats of conditions and volumes in use: the kubelet reports them",
+    "Node": "managedFields, resourceVersion, heartbeats of conditions, images, volumes in use: the kubelet's reports",
 }
 """Kinds, and parts of kinds, that change in every cluster without a stack. All else is compared byte for byte."""
 
@@ -128,15 +129,17 @@ def snapshot(api: Api) -> dict[str, str]:
             if kind.kind == "Node":
                 body = _quiet_node(body)
             place = f"{metadata.get('namespace', '')}/{metadata['name']}"
-            found[f"{kind.api_version} {kind.kind} {place}"] = json.dumps(body, sort_keys=True)
+            found[f"{kind.api_version} {kind.kind} {place}"] = json.dumps(body, sort_keys=True, indent=1)
     return found
 
 
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Return the objects that are not the same in both."""
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the lines that differ, by object, of the objects that are not the same in both."""
     return {
-        name: (before.get(name), now.get(name))
-        for name in before.keys() | now.keys()
+        name: "\n".join(
+            difflib.unified_diff(before.get(name, "").splitlines(), now.get(name, "").splitlines(), lineterm="", n=0)
+        )
+        for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
     }
 
@@ -145,7 +148,8 @@ def _quiet_node(body: Json) -> Json:
     metadata = {
         key: value for key, value in body["metadata"].items() if key not in ("managedFields", "resourceVersion")
     }
-    status = {key: value for key, value in body["status"].items() if not key.startswith("volumes")}
+    reported = ("images", "volumesInUse", "volumesAttached")
+    status = {key: value for key, value in body["status"].items() if key not in reported}
     conditions = [
         {key: value for key, value in each.items() if key != "lastHeartbeatTime"} for each in status["conditions"]
     ]

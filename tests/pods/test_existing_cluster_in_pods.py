@@ -122,7 +122,8 @@ def test_up_that_cannot_work_creates_nothing(users: Company, plugins: Path, tmp_
     for words in ("There is no secret absent-secret", "There is no persistentvolumeclaim absent-claim"):
         assert words in said.text, said.text
     assert engine.steps() == []
-    assert differences(before, snapshot(users.api)) == {}
+    left = differences(before, snapshot(users.api))
+    assert not left, json.dumps(left, indent=1)
 
 
 def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugins: Path, tmp_path: Path) -> None:

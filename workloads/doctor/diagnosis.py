@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
+from infra.catalog.names import NAMESPACE
 from workloads.doctor import admission, conditions, ended, machines, nodes, pods, ray_state, workload
 from workloads.doctor.check import Check, Problem, Severity
 from workloads.doctor.state import UNREADABLE, State
@@ -101,10 +102,11 @@ def diagnose(state: State, checks: Iterable[Check] = CHECKS) -> Diagnosis:
 
 
 def _findings(one: Check, state: State) -> Iterator[Finding]:
-    """Yield the check's findings: one for all the places with the same cause."""
+    """Yield the check's findings: one for all the places with the same cause. Cures name the stack's namespace."""
     alike: dict[tuple[str, str, Severity], list[Problem]] = {}
     for problem in one(state):
-        alike.setdefault((problem.cause, problem.cure or one.cure, problem.severity), []).append(problem)
+        cure = (problem.cure or one.cure).replace(f"-n {NAMESPACE} ", f"-n {state.outputs.namespace or NAMESPACE} ")
+        alike.setdefault((problem.cause, cure, problem.severity), []).append(problem)
     if len(alike) > CAUSES:
         more = f"{len(alike) - CAUSES} more causes"
         yield Finding(

@@ -31,6 +31,7 @@ from workloads.client.run import python_of, submit_driver
 from workloads.client.stack import KINDS
 from workloads.doctor.kept import Kept, metadata
 from workloads.doctor.objects import DAEMONS, is_true, labels, of_daemon, owner_of, trimmed
+from workloads.doctor.others import FORBIDDEN, is_controller, of_stack
 from workloads.doctor.probe import KIND, NodeFacts
 from workloads.doctor.redaction import MOST_LEARNED, Redactor
 from workloads.exits import WorkloadError
@@ -220,7 +221,14 @@ class StateReader:
             self.absent[section] = self.unknown.pop(section)
         if "operators" in self.kubernetes:
             operators = self.kubernetes["operators"]
-            self.kubernetes["operators"] = [each for each in operators if metadata(each).get("namespace") in OPERATORS]
+            self.kubernetes["operators"] = [
+                each for each in operators if metadata(each).get("namespace") in OPERATORS or is_controller(each)
+            ]
+        if self.outputs.context is not None:
+            self.kubernetes = of_stack(self.outputs, self.kubernetes)
+            # An account of a user's cluster may be limited to the namespace.
+            for section in [each for each, reason in self.unknown.items() if FORBIDDEN in reason and each != "pods"]:
+                self.absent[section] = self.unknown.pop(section)
 
     def _ray(self) -> None:
         self.report("reading Ray")

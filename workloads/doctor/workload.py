@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.catalog.names import ENDED, NODE_TYPE
+from infra.kubernetes.pods import KUBERAY_LABELS
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import condition, containers, labels, name_of, owner_of
 from workloads.doctor.pods import PENDING_S
@@ -81,7 +82,10 @@ def workload(state: State) -> Iterator[Problem]:
         cure = f"rdma-ray inspect keeps the logs; kubectl -n ray describe rayservice {ray.cluster} (docs/serving.md)"
         yield Problem(where, "its application does not run", "; ".join(broken), cure)
     elif not status and state.age(body["metadata"].get("creationTimestamp")) > PENDING_S:
-        cure = "is the operator running, and does it watch this namespace? kubectl -n kuberay-system get pods"
+        shows = "-n kuberay-system get pods"
+        if state.outputs.context is not None:
+            shows = f"get deployments -A -l {','.join(map('='.join, KUBERAY_LABELS.items()))}"
+        cure = f"is the operator running, and does it watch this namespace? kubectl {shows}"
         yield Problem(where, "no operator acts on it", "it has no status", cure)
     elif status.get("state") == "failed":
         yield Problem(
