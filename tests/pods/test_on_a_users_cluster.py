@@ -84,6 +84,23 @@ def test_node_is_prepared_and_restored(pod_cluster: PodCluster) -> None:
     machine.run(["sh", "-c", "test ! -e /var/lib/rdma-ray-tried"], spaces=("mount",))
 
 
+def test_namespace_of_the_tests_may_exist_if_it_is_empty(pod_cluster: PodCluster) -> None:
+    """`make kubernetes` makes it: it is there again after the tests. With an object in it, it is the user's."""
+    api, labels = pod_cluster.api, {"team": "a"}
+    place = ("v1", "Namespace", NAMESPACE)
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    with prepared(pod_cluster.kubeconfig, {"system-0": NodeShape()}, RAY_IMAGES):
+        api.delete(*place)
+    found = api.get(*place)
+    assert found is not None
+    assert found["metadata"]["labels"].items() >= labels.items()
+    metadata = {"name": "mine", "namespace": NAMESPACE}
+    api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    nodes = {"system-0": NodeShape()}
+    with pytest.raises(Missing, match="ConfigMap mine"), prepared(pod_cluster.kubeconfig, nodes, RAY_IMAGES):
+        pass
+
+
 def test_unsuitable_cluster_is_explained(pod_cluster: PodCluster, tmp_path: Path) -> None:
     """Too few nodes, a missing image, an invalid kubeconfig: each message names the problem and the fix."""
     few = {str(number): NodeShape() for number in range(9)}

@@ -32,6 +32,7 @@ BEFORE = "rdma-ray.local/before-the-tests"
 """Annotation of a node that the tests use."""
 _PROXY = "kubectl-proxy"
 _PROXY_S = 60.0
+_NAMESPACE_S = 240.0
 # Prints what it creates, the highest new folder of each path: that must be removed again. Existing files stay
 # unchanged.
 _MAKE = """
@@ -55,8 +56,10 @@ def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence
         for node in api.list("v1", "Node"):
             restore(api, node["metadata"]["name"], images[0])
         free = _suitable(api, len(shapes), images)
+        namespace = api.get("v1", "Namespace", NAMESPACE)
         nodes = {name: node["metadata"]["name"] for name, node in zip(shapes, free, strict=False)}
         with contextlib.ExitStack() as after, tempfile.TemporaryDirectory(prefix="rdma-ray-seen-") as folder:
+            after.callback(_made_again, api, namespace)
             for role, node in zip(shapes, free, strict=False):
                 after.callback(restore, api, nodes[role], images[0])
                 prepare(api, node, shapes[role], images[0])
@@ -134,10 +137,12 @@ def _listening(programs: Programs) -> str | None:
 
 
 def _suitable(api: Api, wanted: int, images: Sequence[str]) -> list[Json]:
-    if api.get("v1", "Namespace", NAMESPACE) is not None:
+    if api.get("v1", "Namespace", NAMESPACE) is not None and (inside := objects_in(api, NAMESPACE)):
+        shown = ", ".join(inside[:4]) + (f" and {len(inside) - 4} more" if len(inside) > 4 else "")
         raise Missing(
-            f"The cluster of KUBECONFIG has a namespace {NAMESPACE}, which the tests make and delete. If an earlier "
-            f"run left it: `kubectl delete namespace {NAMESPACE}`; if it is yours, use another cluster."
+            f"The cluster of KUBECONFIG has a namespace {NAMESPACE} with {shown}, and the tests make and delete that "
+            f"namespace. If an earlier run left it: `kubectl delete namespace {NAMESPACE}`; if it is yours, use "
+            "another cluster."
         )
     if api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "rayclusters.ray.io") is None:
         raise Missing("The cluster of KUBECONFIG has no KubeRay: install its chart kuberay-operator 1.6.2 first.")
@@ -156,6 +161,33 @@ def _suitable(api: Api, wanted: int, images: Sequence[str]) -> list[Json]:
                 "`kind load image-archive FILE`)."
             )
     return free[:wanted]
+
+
+def objects_in(api: Api, namespace: str) -> list[str]:
+    """Return what is in a namespace besides what every new one has, as "Kind NAME"."""
+    usual = ("ServiceAccount default", "ConfigMap kube-root-ca.crt")
+    kinds = [kind for kind in api.kinds() if kind.namespaced and "list" in kind.verbs and kind.kind != "Event"]
+    found = (
+        f"{kind.kind} {body['metadata']['name']}"
+        for kind in kinds
+        for body in api.list(kind.api_version, kind.kind, namespace)
+    )
+    return sorted({*found} - {*usual})
+
+
+def _made_again(api: Api, namespace: Json | None) -> None:
+    """Make a namespace again that was there before the tests, which have deleted it."""
+    if namespace is None:
+        return
+    name, metadata = namespace["metadata"]["name"], namespace["metadata"]
+
+    def settled() -> bool:
+        now = api.get("v1", "Namespace", name)
+        return now is None or "deletionTimestamp" not in now["metadata"]
+
+    api.until(f"the end of namespace {name}", settled, _NAMESPACE_S)
+    kept = {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": kept})
 
 
 def _serves(node: Json) -> bool:
