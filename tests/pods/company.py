@@ -158,10 +158,10 @@ def _quiet_node(body: Json) -> Json:
 
 def _rights() -> list[Json]:
     """Return the user with the rights of a team: Kubernetes' role `admin` in one namespace, and Ray's kinds there."""
-    here = {"namespace": TEAM}
+    here: Json = {"namespace": TEAM}
     rule = {"apiGroups": ["ray.io"], "resources": ["*"], "verbs": ["*"]}
     subjects = [{"kind": "ServiceAccount", "name": USER, **here}]
-    api, group = f"{RBAC}/v1", {"apiGroup": RBAC}
+    api = f"{RBAC}/v1"
     roles = (("ClusterRole", "admin"), ("Role", "ray"))
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": USER, **here}},
@@ -170,8 +170,8 @@ def _rights() -> list[Json]:
             {
                 "apiVersion": api,
                 "kind": "RoleBinding",
-                "metadata": {"name": f"{USER}-{name}", **here},
-                "roleRef": {**group, "kind": kind, "name": name},
+                "metadata": {"name": f"{USER}-{name}", "namespace": TEAM},
+                "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
                 "subjects": subjects,
             }
             for kind, name in roles
