@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from infra.catalog.names import NAMESPACE
+from infra.catalog.pins import KUEUE_API
 from infra.kubernetes.pods import RBAC
 from rehearsal.cluster.provider import SETTING
 from rehearsal.engine.commands import Engine
@@ -116,6 +117,32 @@ def company(pod_cluster: PodCluster, cluster: Cluster, folder: Path) -> Iterator
         operators.stop_kuberay()
         api.until("the namespace to be gone", lambda: api.get("v1", "Namespace", TEAM) is None, 120)
         _restore(api, cluster)
+
+
+@contextlib.contextmanager
+def kueue(users: Company, cluster: Cluster) -> Iterator[str]:
+    """The company's Kueue, with room for any team; yields the name of the team's LocalQueue."""
+    cluster.operators.start_kueue(stack_objects.release("gke, queued", "kueue"))
+    quotas = [{"name": name, "nominalQuota": "100"} for name in ("cpu", "nvidia.com/gpu")]
+    quotas.append({"name": "memory", "nominalQuota": "1Ti"})
+    group = {"coveredResources": [each["name"] for each in quotas], "flavors": [{"name": "any", "resources": quotas}]}
+    queue = {"namespaceSelector": {}, "resourceGroups": [group]}
+    place = {"name": "team-queue", "namespace": TEAM}
+    bodies: list[Json] = [
+        {"apiVersion": KUEUE_API, "kind": "ResourceFlavor", "metadata": {"name": "any"}},
+        {"apiVersion": KUEUE_API, "kind": "ClusterQueue", "metadata": {"name": "company"}, "spec": queue},
+        {"apiVersion": KUEUE_API, "kind": "LocalQueue", "metadata": place, "spec": {"clusterQueue": "company"}},
+    ]
+    try:
+        for body in bodies:
+            users.api.apply(body)
+        yield place["name"]
+    finally:
+        for body in reversed(bodies):
+            where = (KUEUE_API, body["kind"], body["metadata"]["name"], body["metadata"].get("namespace"))
+            users.api.delete(*where)
+            users.api.until(f"the {body['kind']} to be gone", lambda where=where: users.api.get(*where) is None, 60)
+        cluster.operators.stop_kueue()
 
 
 def snapshot(api: Api) -> dict[str, str]:

@@ -11,17 +11,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
+from infra.catalog.pins import KUEUE_API
 from infra.existing.checks import OWNER
 from rehearsal.engine.commands import Engine
 from rehearsal.fork_server import ForkServer
-from tests.kubernetes.queries import is_ready
-from tests.pods.company import CONTEXT, TEAM, Company, company, differences, snapshot
+from tests.kubernetes.queries import condition, is_ready
+from tests.pods.company import CONTEXT, TEAM, Company, company, differences, kueue, snapshot
 from tests.pods.conftest import RAY_IMAGES
 from tests.pods.deployed_stack import RDMA_RAY
 from tests.pods.pod_cluster import PodCluster
@@ -141,9 +142,7 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugi
     print("objects of the stack:", *made, sep="\n  ")
     users.api.until("the head to be ready", lambda: any(map(is_ready, pods(users, "head"))), 300)
 
-    file = tmp_path / "outputs.json"
-    file.touch(mode=0o600)
-    file.write_text(engine.must("stack", "output", "--json", "--show-secrets", stack=True).text)
+    file = outputs_of(engine, tmp_path)
     outputs = json.loads(file.read_text())
     assert (outputs["context"], outputs["namespace"], outputs.get("kubeconfig")) == (CONTEXT, TEAM, None)
     use(users, file, tmp_path)
@@ -162,6 +161,42 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugi
     assert not engine.destroy().ok, "a protected stack must stay"
     set_in(engine, "rdma-ray:protect", to=False)
     assert engine.up().ok
+    destroy(users, engine, before)
+
+
+def test_localqueue_of_the_team_admits_the_cluster(users: Company, plugins: Path, tmp_path: Path) -> None:
+    """With Kueue and a LocalQueue of the company's: the cluster starts when it is admitted, with both workers, and a
+    second preview is empty."""
+    assert users.pod_cluster.cluster is not None
+    with kueue(users, users.pod_cluster.cluster) as queue:
+        before = snapshot(users.api)
+        changes = (
+            ("  rdma-ray:fabric", f"  rdma-ray:queue: kueue\n  rdma-ray:localQueue: {queue}\n  rdma-ray:fabric"),
+        )
+        engine = engine_of(users, plugins, tmp_path, *changes)
+        set_in(engine, "rdma-ray:protect", to=False)
+        said = engine.up()
+        assert said.ok, said.text
+        users.api.until("both workers to be ready", lambda: len([*filter(is_ready, pods(users, "worker"))]) == 2, 300)
+        [workload] = users.api.list(KUEUE_API, "Workload", TEAM)
+        assert workload["spec"]["queueName"] == queue
+        assert condition(workload, "Admitted")["status"] == "True"
+        said = engine.preview()
+        assert said.ok, said.text
+        assert rdma_ray(users, outputs_of(engine, tmp_path), "doctor") == ""
+        destroy(users, engine, before)
+
+
+def outputs_of(engine: Engine, folder: Path) -> Path:
+    """Return a file with the stack's outputs, as the engine prints them."""
+    file = folder / "outputs.json"
+    file.touch(mode=0o600)
+    file.write_text(engine.must("stack", "output", "--json", "--show-secrets", stack=True).text)
+    return file
+
+
+def destroy(users: Company, engine: Engine, before: Mapping[str, str]) -> None:
+    """Destroy the stack: nothing of it is left, and everything else is as before."""
     said = engine.destroy()
     assert said.ok, said.text
     users.api.until("the pods to be gone", lambda: not users.api.list("v1", "Pod", TEAM) or None, 240)
