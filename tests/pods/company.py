@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +142,12 @@ def kueue(users: Company, cluster: Cluster) -> Iterator[str]:
         for body in reversed(bodies):
             where = (KUEUE_API, body["kind"], body["metadata"]["name"], body["metadata"].get("namespace"))
             users.api.delete(*where)
-            users.api.until(f"the {body['kind']} to be gone", lambda where=where: users.api.get(*where) is None, 60)
+            users.api.until(f"the {body['kind']} to be gone", partial(_gone, users.api, *where), 60)
         cluster.operators.stop_kueue()
+
+
+def _gone(api: Api, *where: str) -> bool:
+    return api.get(*where) is None
 
 
 def snapshot(api: Api) -> dict[str, str]:

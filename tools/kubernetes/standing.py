@@ -28,7 +28,7 @@ from tools.kubernetes.node_probe import NOT_READY
 
 # The images of the stack files.
 RAY_IMAGES = (RAY_IMAGE, AWS_RAY_TRAIN)
-# With the chart's limit, 0.1 CPU, the operator takes 20 seconds to start. It requests no CPU: the head and the workers of
+# With the chart's limit, 0.1 CPU, the operator takes 20 seconds to start. It requests no CPU: head and workers of
 # Pulumi.kubernetes.yaml request both CPUs of a node.
 _VALUES = {"resources": {"requests": {"cpu": "0"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
 # A separate /home, so that pods do not write into the host's.
