@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -195,6 +196,18 @@ def test_fixed_waits_do_not_follow_the_program(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(RefusedError, match="not ready in time: its phase is Pending"):
         provider._ready(VOLUME, {}, live, 1800.0, existed=False)
     assert 300 <= clock[0] <= 302
+
+
+@pytest.mark.parametrize(
+    ("config", "reached"),
+    [({"context": "company"}, True), ({}, False), ({"context": "company", "kubeconfig": "{}"}, False)],
+)
+def test_users_cluster_is_there_without_a_simulated_cloud(config: Json, reached: bool, tmp_path: Path) -> None:
+    provider = ClusterProvider(CLOUD, State(tmp_path / "clouds.sqlite"), NO_PROCESS, cast(Api, None))
+    provider._config = config
+    assert provider._reachable() is reached
+    with nullcontext() if reached else pytest.raises(RefusedError, match="unreachable"):
+        provider._reached()
 
 
 @pytest.mark.parametrize(
