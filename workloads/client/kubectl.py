@@ -25,6 +25,8 @@ LARGEST_ERROR = 2**16
 _FIXES = {
     r"unauthorized|must be logged in|provide credentials|getting credentials|expired": "your credentials are missing or"
     " have expired: sign in again (`gcloud auth login`, `aws sso login`)",
+    r"context was not found|context \S+ does not exist": "your kubeconfig does not have the stack's context: set"
+    " KUBECONFIG, or rename one of those that `kubectl config get-contexts` lists",
     r"forbidden|cannot .* resource": "your account lacks this permission: ask an administrator of the cluster",
     r"unable to connect|connection to the server|i/o timeout|no such host|tls handshake|connection refused": "the"
     " control plane does not answer: is it up, and is your address in access.authorizedNetworks, or your VPN up?",

@@ -25,7 +25,11 @@ def test_provider_has_the_context_and_leaves_kubeconfig_to_itself(monkeypatch: p
     monkeypatch.setattr(stack, "problems", lambda *_: [])
     settings = parse(TEAM, stack="any")
     assert isinstance(settings, KubernetesSettings)
-    made = recorded(lambda: stack.deploy(settings) and None)
+
+    def program() -> None:
+        stack.deploy(settings)
+
+    made = recorded(program)
     [provider] = [each.inputs for each in made if each.type == "pulumi:providers:kubernetes"]
     assert provider == {"context": "company", "clusterIdentifier": "company"}
     objects = [each.inputs["metadata"] for each in made if each.type.startswith("kubernetes:")]

@@ -118,6 +118,7 @@ def test_kubectl_and_kubeconfig_end_with_a_killed_command(kubectl: Fake) -> None
          "error: You must be logged in to the server (Unauthorized)", "sign in again"),
         ({"pods": pod("Running", conditions=[{"type": "Ready", "status": "True"}])},
          "Unable to connect to the server: dial tcp: i/o timeout", "access.authorizedNetworks"),
+        ({}, "Error in configuration: context was not found for specified context: company", "get-contexts"),
     ],
 )  # fmt: skip
 def test_a_missing_head_is_explained(
@@ -127,6 +128,18 @@ def test_a_missing_head_is_explained(
     kubectl.fails(f"W1123 a warning\n{error}\n")
     assert main(["status"]) == Exit.ERROR
     assert says in capsys.readouterr().err
+
+
+def test_a_users_cluster_is_reached_by_its_context(kubectl: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    own = {"target": "kubernetes", "kubeconfig": None, "context": "company", "namespace": "team-a"}
+    (kubectl.folder / "outputs.json").write_text(json.dumps(FORWARDED | own))
+    with Connection(StackOptions(outputs_file=kubectl.folder / "outputs.json")) as stack:
+        stack.api.version()
+        assert list(stack.kubectl.folder.glob("kubeconfig*")) == []
+    [(_, line)] = kubectl.calls("port-forward")
+    assert line.startswith("--context=company --namespace=team-a port-forward")
+    assert main(["kubeconfig", str(kubectl.folder / "config")]) == Exit.ERROR
+    assert "context company" in capsys.readouterr().err
 
 
 def test_the_head_of_a_rayjob_has_the_name_of_its_cluster(kubectl: Fake) -> None:
