@@ -7,7 +7,7 @@ import contextlib
 import difflib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,22 @@ CLAIMS = ("datasets", "shared")
 # Without a request, so that the head fits beside it on a node of two CPUs.
 _OPERATOR = {"resources": {"requests": {"cpu": "0", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
 
-CHANGED_BY_OTHERS = {
-    "Event": "records, which expire",
-    "Lease": "renewed every few seconds",
-    "Node": "managedFields, resourceVersion, heartbeats of conditions, images, volumes in use: the kubelet's reports",
+_WRITTEN = ("metadata.managedFields", "metadata.resourceVersion")
+CHANGED_BY_OTHERS: Mapping[str, Sequence[str]] = {
+    # Records, which expire, and leases, which are renewed every few seconds.
+    "Event": ("",),
+    "Lease": ("",),
+    # The kubelet reports them.
+    "Node": (
+        *_WRITTEN,
+        *("status.conditions.lastHeartbeatTime", "status.images", "status.volumesAttached", "status.volumesInUse"),
+    ),
+    # Kueue counts the workloads of each queue in its status.
+    "ClusterQueue": _WRITTEN,
+    "LocalQueue": _WRITTEN,
 }
-"""Kinds, and parts of kinds, that change in every cluster without a stack. All else is compared byte for byte."""
+"""Kinds, and the fields of them, that controllers of the cluster write; "" is the whole object. All else is compared
+byte for byte."""
 
 
 @dataclass(frozen=True)
@@ -154,13 +164,12 @@ def snapshot(api: Api) -> dict[str, str]:
     """Return every object of every kind that can be listed, as JSON by kind and name, but for `CHANGED_BY_OTHERS`."""
     found: dict[str, str] = {}
     for kind in api.kinds():
-        if "list" not in kind.verbs or kind.kind in ("Event", "Lease"):
+        if "list" not in kind.verbs or "" in CHANGED_BY_OTHERS.get(kind.kind, ()):
             continue
         for body in api.list(kind.api_version, kind.kind):
-            metadata = body["metadata"]
-            if kind.kind == "Node":
-                body = _quiet_node(body)
-            place = f"{metadata.get('namespace', '')}/{metadata['name']}"
+            place = f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
+            for path in CHANGED_BY_OTHERS.get(kind.kind, ()):
+                _remove(body, *path.split("."))
             found[f"{kind.api_version} {kind.kind} {place}"] = json.dumps(body, sort_keys=True, indent=1)
     return found
 
@@ -176,16 +185,13 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _quiet_node(body: Json) -> Json:
-    metadata = {
-        key: value for key, value in body["metadata"].items() if key not in ("managedFields", "resourceVersion")
-    }
-    reported = ("images", "volumesInUse", "volumesAttached")
-    status = {key: value for key, value in body["status"].items() if key not in reported}
-    conditions = [
-        {key: value for key, value in each.items() if key != "lastHeartbeatTime"} for each in status["conditions"]
-    ]
-    return {**body, "metadata": metadata, "status": {**status, "conditions": conditions}}
+def _remove(value: Any, name: str, *names: str) -> None:
+    """Remove a field, by the names on the way to it, of which a list's items have one each."""
+    for each in value if isinstance(value, list) else [value]:
+        if names:
+            _remove(each.get(name, {}), *names)
+        else:
+            each.pop(name, None)
 
 
 def _rights() -> list[Json]:
