@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.markup import escape
 
-from infra.settings import CloudSettings, from_stack_file
+from infra.settings import ClusterSettings, from_stack_file
 from infra.settings.problems import SettingsError
 from rehearsal.depths import DEPTHS, Depth, DepthError, NotRunError
 from rehearsal.engine.commands import EngineError
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 def cloud_stacks() -> list[str]:
     """Return the names of the stacks whose target is simulated."""
     files = sorted(ROOT.glob("Pulumi.*.yaml"))
-    return [file.name.split(".")[1] for file in files if isinstance(from_stack_file(file), CloudSettings)]
+    return [file.name.split(".")[1] for file in files if isinstance(from_stack_file(file), ClusterSettings)]
 
 
 def rehearse(options: argparse.Namespace) -> int:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra.settings import CloudSettings, from_stack_file
+from infra.settings import ClusterSettings, from_stack_file
 from rehearsal import depths
-from rehearsal.clouds.kubernetes import schemas
+from rehearsal.clouds.kubernetes import schemas, users_cluster
 from rehearsal.clouds.registry import drift, running_nodes
 from rehearsal.depths import Depth
 from rehearsal.engine import faults
@@ -106,6 +106,7 @@ class Scenario:
         self._phases: list[Phase] = []
         self._changes: tuple[Change, ...] = ()
         self._leftovers: tuple[str, ...] = ()
+        self._users: frozenset[tuple[str, str]] = frozenset()
         self._graph = Graph({})
         self._before: Graph | None = None
         self._unchecked_fields: str | None = None
@@ -119,8 +120,9 @@ class Scenario:
         if any(fault.verb == "update" for fault in self._faults) and not self._request.has_change:
             raise FaultError("--fault: nothing is updated; add --change SETTING=VALUE, whose `up` the fault is for")
         settings = self._settings = from_stack_file(self._request.file)
-        if not isinstance(settings, CloudSettings):
-            raise NoCloudError(f"target: {settings.target} has no simulated cloud; targets with one: gke, eks")
+        if not isinstance(settings, ClusterSettings):
+            known = "gke, eks, kubernetes"
+            raise NoCloudError(f"target: {settings.target} has no simulated cloud; targets with one: {known}")
         began = time.monotonic()
         depths.must_run(self._request.depth)
         before = self._request.before
@@ -153,6 +155,7 @@ class Scenario:
         if self._request.depth == "quick":
             # Before the engine starts, since it may download the CRDs.
             self._unchecked_fields = schemas.unchecked()
+            self._prepare()
             self.engine.init()
             return
         with self._phase("start a Kubernetes control plane") as phase:
@@ -160,6 +163,11 @@ class Scenario:
             self._cluster_phases = depths.begin(request.depth, resources, self.engine, self._settings, self._on_event)
             self._ends = (PhaseFailedError, *self._cluster_phases.ends)
             phase.said = ", ".join(self._cluster_phases.environment.plane.running())
+
+    def _prepare(self) -> None:
+        """Add what the stack file names to the simulated cluster of the user."""
+        with self.engine.cloud_state.transaction() as state:
+            self._users |= users_cluster.prepare(state, from_stack_file(self._stack_file))
 
     def _run_phases(self) -> None:
         self._make()
@@ -259,6 +267,8 @@ class Scenario:
             for change in self._request.changes:
                 key, _, value = change.partition("=")
                 self.engine.must("config", "set", "--path", f"rdma-ray:{key}", value, stack=True)
+            if self._cluster_phases is None:
+                self._prepare()
             self._changes = tuple(Change.of(self.engine.planned()))
             counts = {op: sum(change.op == op for change in self._changes) for op in OPERATIONS}
             phase.said = ", ".join(f"{count} to {op}" for op, count in counts.items() if count) or "no changes"
@@ -335,13 +345,18 @@ class Scenario:
     def _destroy(self) -> None:
         def leftovers(_phase: _RunningPhase) -> str:
             left = self.engine.deployment().get("resources") or []
-            self._leftovers = (*self._objects(), *(f"in the state: {one['urn']}" for one in left))
+            gone = self._users - self.engine.objects()
+            self._leftovers = (
+                *self._objects(),
+                *(f"in the state: {one['urn']}" for one in left),
+                *(f"deleted, although it is the user's: {type_} {id_}" for type_, id_ in sorted(gone)),
+            )
             return f"{len(self._leftovers)} objects left"
 
         self._command("destroy", self.engine.destroy, "delete", finished=leftovers)
 
     def _objects(self) -> list[str]:
-        things = [f"{type_} {id_}" for type_, id_ in sorted(self.engine.objects())]
+        things = [f"{type_} {id_}" for type_, id_ in sorted(self.engine.objects() - self._users)]
         return things if self._cluster_phases is None else [*things, *self._cluster_phases.left()]
 
     def _requests_done(self) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rehearsal.engine.state import State, Step
+from rehearsal.engine.state import State, Step, View
 from rehearsal.engine.workspace import ROOT, Workspace
 from tools.recovery import DESTROY, UP
 
@@ -51,10 +52,17 @@ class Engine:
         self._count = 0
 
     @classmethod
-    def deployed(cls, workspace: Workspace, stack: str, file: Path) -> Engine:
-        """Preview a stack file and bring it up in a new workspace. Raises `EngineError`."""
+    def deployed(
+        cls, workspace: Workspace, stack: str, file: Path, prepare: Callable[[View], object] = lambda _state: None
+    ) -> Engine:
+        """Preview a stack file and bring it up in a new workspace, with what `prepare` adds first to the clouds.
+
+        Raises `EngineError`.
+        """
         workspace.begin(stack, file)
         engine = cls(workspace, stack)
+        with engine.cloud_state.transaction() as state:
+            prepare(state)
         engine.init()
         engine.first_preview()
         said = engine.up()

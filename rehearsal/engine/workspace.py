@@ -22,7 +22,7 @@ FOLDER = "RDMA_RAY_REHEARSAL"
 PLUGINS = ROOT / "rehearsal" / "plugins"
 """Executables of the simulated clouds. The rehearsal's project file names them; they are not on PATH."""
 PROGRAMS = ROOT / "rehearsal" / "programs"
-"""Simulated command-line programs of the clouds, before the real ones on PATH."""
+"""Simulated command-line programs of the clouds and kubectl, before the real ones on PATH."""
 _MARKER = "this is a rehearsal"
 _SECRETS_PROVIDER = ("encryptionsalt:", "encryptedkey:", "secretsprovider:")
 
@@ -32,11 +32,16 @@ class NotOursError(RuntimeError):
 
 
 class Workspace:
-    """Folder of a rehearsal. `plugins` holds the executables for the engine; some bring a language host."""
+    """Folder of a rehearsal. `plugins` holds the executables for the engine; some bring a language host.
+
+    `control_plane` is the real API server of another depth than quick: the folder of its kubectl, and its kubeconfig.
+    Without one, kubectl is simulated.
+    """
 
     def __init__(self, folder: Path, plugins: Path = PLUGINS) -> None:
         self.folder = folder.resolve()
         self.plugins = plugins
+        self.control_plane: tuple[Path, Path] | None = None
 
     @property
     def backend(self) -> str:
@@ -88,8 +93,13 @@ class Workspace:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of every process of the rehearsal."""
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "GOOGLE_"))}
+        users = ("PULUMI_", "GOOGLE_", "KUBECONFIG")
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(users)}
         tools = [str(PROGRAMS), str(ROOT / ".tools" / "bin"), os.environ.get("PATH", os.defpath)]
+        if self.control_plane is not None:
+            kubectl, kubeconfig = self.control_plane
+            tools.insert(0, str(kubectl))
+            inherited["KUBECONFIG"] = str(kubeconfig)
         return inherited | {
             FOLDER: str(self.folder),
             "PATH": os.pathsep.join(tools if self.plugins == PLUGINS else [str(self.plugins), *tools]),

@@ -1,4 +1,4 @@
-"""Simulated cluster of a provider's kubeconfig, with its version and nodes."""
+"""Simulated cluster of a provider's kubeconfig, or the user's of its context, with its version and nodes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rehearsal.clouds.kubernetes import identity
 from rehearsal.engine.kind import Call, Json, Refusal, value_at, values_at
 from rehearsal.engine.state import View
 
@@ -20,6 +21,8 @@ NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 ACCESS_POLICY = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 OWNER = "__cluster"
 """Key of a live object with its cluster: "projects/P/locations/L/clusters/C", or an EKS cluster's name."""
+USERS = "users cluster"
+"""Setting of the state: name of the context and version of the cluster that the user has (`users_cluster`)."""
 POOL_LABELS = ("cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
 """Labels with the pool or group of a node (GKE and EKS docs; unverified, 2026-11)."""
 NO_ENTRY = "EKS docs, access entries: authentication mode API requires one; wording unverified, 2026-11"
@@ -66,10 +69,11 @@ def _parsed(text: str) -> Any:
 
 
 def cluster(config: Mapping[str, Any], state: View) -> tuple[str, Json] | None:
-    """Return the simulated cluster of the kubeconfig, as (id, live value)."""
+    """Return the simulated cluster of the kubeconfig or context, as (id, live value)."""
     host = server(config)
     if host is None:
-        return None
+        users = state.setting(USERS)
+        return ("", users) if users and users["name"] == config.get("context") else None
     for type_ in (CLUSTER, EKS_CLUSTER):
         for _, id_, live in state.all(type_):
             is_open = [path for path, shut in _ENDPOINTS.items() if not shut or value_at(live, shut[0]) is not shut[1]]
@@ -83,7 +87,7 @@ def reaches(config: Mapping[str, Any], state: View) -> Refusal | None:
     """Return why the API is unreachable, in the provider's words, or None."""
     host, found = server(config), cluster(config, state)
     words = "configured Kubernetes cluster is unreachable: unable to load"
-    if host is None:
+    if host is None and found is None:
         return Refusal("unreachable", f"{words} Kubernetes client configuration from kubeconfig file", UNREACHABLE)
     if found is None:
         words += f' schema information from the API server: Get "https://{host}/openapi/v2?timeout=32s": dial tcp: '
@@ -109,8 +113,12 @@ def version(live: Json) -> tuple[int, int] | None:
 
 
 def open_pools(call: Call) -> Iterator[str]:
-    """Yield the node pools (GKE) or node groups (EKS) of the call's cluster that take pods without tolerations."""
+    """Yield the node pools (GKE), node groups (EKS) or nodes (the user's) that take pods without tolerations."""
     id_, live = here(call)
+    if not id_:
+        every = ((name, value_at(node, "spec.taints")) for _, name, node in call.state.all(identity.NODE))
+        yield from (name for name, taints in every if not taints)
+        return
     cluster_name = str(live.get("name") or id_.rpartition("/")[2])
     if call.state.get(EKS_CLUSTER, id_) is not None:
         for _, _, group in call.state.all(NODE_GROUP):

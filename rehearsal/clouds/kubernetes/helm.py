@@ -8,9 +8,9 @@ from typing import Any
 from rehearsal.clouds.constraints import rule
 from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.kubernetes.connection import OWNER, POOL_LABELS, here, open_pools
-from rehearsal.clouds.kubernetes.identity import api, conflict
+from rehearsal.clouds.kubernetes.identity import PRESENT, api, conflict
 from rehearsal.clouds.kubernetes.pods import to
-from rehearsal.clouds.kubernetes.rules import KNOWN, PRESENT, chart_of
+from rehearsal.clouds.kubernetes.rules import KNOWN, chart_of
 from rehearsal.engine.kind import Call, Json, ResourceKind, value_at
 
 _GUIDE = "ray-project/kuberay: helm-chart/kuberay-operator/README.md, v1.6.2"

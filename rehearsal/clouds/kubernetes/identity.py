@@ -14,6 +14,10 @@ NAMESPACE = "kubernetes:core/v1:Namespace"
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 SECRET = "kubernetes:core/v1:Secret"
 POD = "kubernetes:core/v1:Pod"
+NODE = "kubernetes:core/v1:Node"
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+DEFINITION = "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition"
+PRIORITY_CLASS = "kubernetes:scheduling.k8s.io/v1:PriorityClass"
 SERVICE_ACCOUNT = "kubernetes:core/v1:ServiceAccount"
 VOLUME = "kubernetes:core/v1:PersistentVolume"
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
@@ -35,6 +39,9 @@ TOPOLOGY = f"kubernetes:{KUEUE}/v1beta2:Topology"
 
 QUEUE = f"{KUEUE}/queue-name"
 """Label of a job with its LocalQueue."""
+
+PRESENT = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+"""Namespaces of a new cluster."""
 
 _CLUSTER_SCOPED = frozenset(
     {

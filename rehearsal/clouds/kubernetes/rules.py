@@ -17,8 +17,8 @@ import yaml
 
 from rehearsal.clouds.constraints import rule, rules_of
 from rehearsal.clouds.kubernetes import identity, pods, schemas
-from rehearsal.clouds.kubernetes.connection import EKS_CLUSTER, here, version
-from rehearsal.clouds.kubernetes.identity import ObjectApi, api, name, namespace
+from rehearsal.clouds.kubernetes.connection import CLUSTER, here, version
+from rehearsal.clouds.kubernetes.identity import PRESENT, ObjectApi, api, name, namespace
 from rehearsal.clouds.kubernetes.pods import to
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import Call, Json, Reference, value_at
@@ -27,8 +27,6 @@ from rehearsal.engine.state import View
 CHARTS: list[Json] = yaml.safe_load(Path(__file__).with_name("charts.yaml").read_text())
 """Helm charts; the file describes its fields."""
 KNOWN = [chart["name"] for chart in CHARTS]
-PRESENT = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
-"""Namespaces of a new cluster."""
 _QUEUED = (identity.JOB, identity.RAY_CLUSTER, identity.RAY_JOB)
 _SAMPLES = "ray-project/kuberay: ray-operator/config/samples, v1.6.2, 2026-06-17"
 _KUEUE_SAMPLES = "kubernetes-sigs/kueue: site/static/examples, 0.19.2, ff69552e, 2026-08-22"
@@ -291,7 +289,7 @@ def _served(call: Call, kind: ObjectApi) -> bool:
         # GKE docs, multi-network support for Pods, 2026-08.
         return value_at(cluster, "enableMultiNetworking") in (True, "true")
     if (kind.group, kind.kind) in _ON_EVERY_GKE:
-        return call.state.get(EKS_CLUSTER, id_) is None
+        return call.state.get(CLUSTER, id_) is not None
     return installed(kind.group, call.state)
 
 
@@ -305,9 +303,10 @@ def chart_of(release: Json) -> Json | None:
 
 
 def installed(group: str, state: View) -> bool:
-    """Return whether a chart with the CRDs of a group is installed."""
+    """Return whether a chart with the CRDs of a group is installed, or the user's cluster has them."""
     releases = (chart_of(live) for _, _, live in state.all(identity.RELEASE))
-    return any(group in chart.get("groups", ()) for chart in releases if chart)
+    users = (value_at(live, "spec.group") for _, _, live in state.all(identity.DEFINITION))
+    return group in users or any(group in chart.get("groups", ()) for chart in releases if chart)
 
 
 def is_queued(call: Call) -> bool:

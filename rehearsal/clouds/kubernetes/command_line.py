@@ -1,0 +1,149 @@
+"""Simulated kubectl of a rehearsal. It supports what the check of a user's cluster runs (`infra.existing.kubectl`).
+
+It reads the cloud state and changes nothing: a request to create must be an access review or a dry run. Most requests
+are access reviews, so what others need is imported in functions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from rehearsal.clouds.kubernetes import identity
+from rehearsal.clouds.kubernetes.connection import USERS
+from rehearsal.engine.kind import Json
+from rehearsal.engine.state import State, View
+from rehearsal.engine.workspace import NotOursError, of_this_process
+
+FAILED = 1
+"""Exit status of kubectl for every error."""
+NO_RESOURCE = "the server could not find the requested resource"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_KINDS = {
+    "secret": identity.SECRET,
+    "serviceaccount": identity.SERVICE_ACCOUNT,
+    "priorityclass": identity.PRIORITY_CLASS,
+}
+
+
+class RefusedError(Exception):
+    """The API server's answer is an error. `reason` is that of its status."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class UnsupportedError(Exception):
+    """The rehearsal's kubectl does not support the command line."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run a command line with its result on standard output; return the exit status."""
+    try:
+        workspace = of_this_process()
+        with State(workspace.cloud_state).transaction() as state:
+            text = _answer(state, list(words))
+    except (NotOursError, UnsupportedError) as problem:
+        print(f"error: REHEARSAL: {problem}", file=sys.stderr)
+        return FAILED
+    except RefusedError as problem:
+        print(f"Error from server ({problem.reason}): {problem}", file=sys.stderr)
+        return FAILED
+    print(text)
+    return 0
+
+
+def _answer(state: View, words: list[str]) -> str:
+    context, *rest = words or [""]
+    users = state.setting(USERS) or {}
+    if context != f"--context={users.get('name')}":
+        raise UnsupportedError(f'context "{context.removeprefix("--context=")}" does not exist')
+    match rest:
+        case ["get", raw] if raw.startswith("--raw=/"):
+            return json.dumps(_read(state, raw.removeprefix("--raw="), str(users["version"])))
+        case ["get", kind, name, namespace, "--output=name", "--ignore-not-found"] if kind in _KINDS:
+            place = {"metadata": {"name": name, "namespace": namespace.removeprefix("--namespace=")}}
+            there = state.get(_KINDS[kind], identity.object_id(_KINDS[kind], place, {}))
+            return "" if there is None else f"{kind}/{name}"
+        case ["create", raw, "--filename=-"] if raw.startswith("--raw=/"):
+            return json.dumps(_create(state, raw.removeprefix("--raw="), json.load(sys.stdin)))
+    raise UnsupportedError(f"the rehearsal's kubectl does not support: kubectl {' '.join(words)}")
+
+
+def _read(state: View, path: str, version: str) -> Json:
+    """Return the answer to a GET: of the version, an API, a list or an object."""
+    address = urlsplit(path)
+    if address.path == "/version":
+        major, minor, _ = version.split(".")
+        return {"major": major, "minor": minor, "gitVersion": f"v{version}"}
+    match address.path.strip("/").split("/"):
+        case ["apis", group, number]:
+            from rehearsal.clouds.kubernetes import api_server
+
+            if not api_server.served(state, group, number):
+                raise RefusedError("NotFound", NO_RESOURCE)
+            return {"kind": "APIResourceList", "groupVersion": f"{group}/{number}"}
+        case ["api", number, *below]:
+            group = ""
+        case ["apis", group, number, *below]:
+            pass
+        case _:
+            raise RefusedError("NotFound", NO_RESOURCE)
+    namespace = below[1] if below[:1] == ["namespaces"] and len(below) > 2 else ""
+    plural, *names = below[2:] if namespace else below
+    every = _objects(state, group, number, plural, namespace)
+    if names:
+        found = next((each for each in every if each["metadata"]["name"] == names[0]), None)
+        if found is None:
+            resource = f"{plural}.{group}" if group else plural
+            raise RefusedError("NotFound", f'{resource} "{names[0]}" not found')
+        return found
+    selectors = [each.split("=") for each in parse_qs(address.query).get("labelSelector", [])]
+    chosen = [each for each in every if all((each["metadata"].get("labels") or {}).get(k) == v for k, v in selectors)]
+    return {"kind": "List", "apiVersion": "v1", "items": chosen}
+
+
+def _objects(state: View, group: str, version: str, plural: str, namespace: str) -> Iterator[Json]:
+    """Yield the objects of a resource, of one namespace or of all."""
+    if (group, plural) == ("", "namespaces"):
+        yield from ({"metadata": {"name": name}, "status": {"phase": "Active"}} for name in identity.PRESENT)
+    for type_, _, live in state.all():
+        if type_ == identity.RELEASE:
+            type_, live = _operator_of(live)
+        kind = identity.api(type_) if type_.startswith("kubernetes:") else None
+        if kind is None or (kind.group, kind.version, kind.plural) != (group, version, plural):
+            continue
+        if namespace in ("", (live.get("metadata") or {}).get("namespace")):
+            yield {key: value for key, value in live.items() if not key.startswith("__")}
+
+
+def _operator_of(release: Json) -> tuple[str, Json]:
+    """Return the Deployment of KubeRay's release; of another one, nothing that anybody reads."""
+    from rehearsal.clouds.kubernetes.users_cluster import operator
+
+    values: Any = release.get("values") or {}
+    if release.get("chart") != "kuberay-operator":
+        return "", {}
+    return operator(release["name"], release["namespace"], values.get("labels") or {}, values["watchNamespace"])
+
+
+def _create(state: View, path: str, body: Json) -> Json:
+    if path == REVIEWS:
+        # Of a cluster's administrator.
+        return {**body, "status": {"allowed": True}}
+    if parse_qs(urlsplit(path).query) != {"dryRun": ["All"], "fieldValidation": ["Strict"]}:
+        raise UnsupportedError(f"the rehearsal's kubectl creates nothing: {path}")
+    from rehearsal.clouds.kubernetes import api_server
+
+    refusal = api_server.refusal(state, urlsplit(path).path, body)
+    if refusal is not None:
+        raise RefusedError(refusal.status, refusal.message)
+    return body
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""Simulated cluster that the user has, for a stack of target `kubernetes`: what the stack file names is there.
+
+Its objects are in the state with those of the stack, but the stack neither makes nor deletes them. KubeRay and Kueue
+are there by a CRD of their group, which a chart of the stack would install otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from infra.catalog.names import GPU
+from infra.catalog.pins import KUBERAY, KUBERNETES_BUILT
+from infra.existing.workload import gpu_pod
+from infra.kubernetes.pods import KUBERAY_LABELS, KUBERAY_NAMESPACE
+from infra.settings import KubernetesSettings, Settings
+from infra.settings.common import pairs
+from rehearsal.clouds.kubernetes import identity
+from rehearsal.clouds.kubernetes.connection import USERS
+from rehearsal.engine.kind import Json
+from rehearsal.engine.state import View
+
+_QUEUE = "users"
+"""ClusterQueue and ResourceFlavor of the user's LocalQueue."""
+
+
+def prepare(state: View, settings: Settings) -> frozenset[tuple[str, str]]:
+    """Add what a stack file names to the user's cluster; return its objects as (type, id). Clouds have no such cluster.
+
+    What exists stays as it is.
+    """
+    if not isinstance(settings, KubernetesSettings):
+        return frozenset()
+    state.set(USERS, {"name": settings.context, "version": KUBERNETES_BUILT})
+    every = {(type_, identity.object_id(type_, live, {})): live for type_, live in _objects(settings)}
+    for (type_, id_), live in every.items():
+        if state.get(type_, id_) is None:
+            state.put(type_, id_, live)
+    return frozenset(every)
+
+
+def _objects(settings: KubernetesSettings) -> Iterator[tuple[str, Json]]:
+    place, ray = settings.namespace, settings.ray
+    yield _object(identity.NAMESPACE, place)
+    yield from _nodes(settings)
+    if not settings.install_kuberay:
+        yield _object(identity.NAMESPACE, KUBERAY_NAMESPACE)
+        yield _definition("rayclusters", "ray.io")
+        yield operator("kuberay-operator", KUBERAY_NAMESPACE, {}, [])
+    if settings.local_queue is not None:
+        yield _definition("localqueues", identity.KUEUE)
+        flavor = {"name": _QUEUE, "resources": [{"name": "cpu", "nominalQuota": "1k"}]}
+        group = {"coveredResources": ["cpu"], "flavors": [flavor]}
+        yield _object(identity.RESOURCE_FLAVOR, _QUEUE, spec={})
+        yield _object(identity.CLUSTER_QUEUE, _QUEUE, spec={"resourceGroups": [group]})
+        yield _object(identity.LOCAL_QUEUE, settings.local_queue, place, spec={"clusterQueue": _QUEUE})
+    claims = [*pairs(ray.volumes), *([(settings.storage.claim, "")] if settings.storage.claim else [])]
+    for name, _ in claims:
+        yield _object(identity.CLAIM, name, place, spec={"accessModes": ["ReadWriteMany"]})
+    for name in (*(name for name, _ in pairs(ray.secrets)), *ray.pull_secrets):
+        yield _object(identity.SECRET, name, place)
+    if ray.service_account is not None:
+        yield _object(identity.SERVICE_ACCOUNT, ray.service_account, place)
+    if ray.priority_class is not None:
+        yield _object(identity.PRIORITY_CLASS, ray.priority_class, value=1000)
+
+
+def _nodes(settings: KubernetesSettings) -> Iterator[tuple[str, Json]]:
+    """Yield a node for each worker, which has no room for more, and one for Ray's head and the operators."""
+    nodes, pod = settings.nodes, gpu_pod(settings)
+    taints = [{"key": GPU, "value": "present", "effect": "NoSchedule"}] if nodes.gpus else []
+    taints += [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in pairs(nodes.tolerations)]
+    for number in range(nodes.max):
+        status = {"allocatable": dict(pod.resources["requests"])}
+        yield _object(
+            identity.NODE, f"worker-{number}", labels=dict(pod.node_selector), spec={"taints": taints}, status=status
+        )
+    size = {"cpu": "64", "memory": "256Gi"}
+    yield _object(
+        identity.NODE, "head", labels=dict(pairs(nodes.head_selector)), spec={}, status={"allocatable": size}
+    )
+
+
+def operator(name: str, namespace: str, labels: Json, watched: list[str]) -> tuple[str, Json]:
+    """Return KubeRay's Deployment; without namespaces it watches all (KubeRay chart, v1.6.2: templates/deployment.yaml).
+    """
+    arguments = ["--watch-namespace", ",".join(watched)] if watched else []
+    container = {"name": name, "image": f"{KUBERAY.image}:v{KUBERAY.version}", "args": arguments}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    return _object(identity.DEPLOYMENT, name, namespace, labels={**KUBERAY_LABELS, **labels}, spec=spec)
+
+
+def _definition(plural: str, group: str) -> tuple[str, Json]:
+    return _object(identity.DEFINITION, f"{plural}.{group}", spec={"group": group})
+
+
+def _object(type_: str, name: str, namespace: str = "", labels: Json | None = None, **fields: Any) -> tuple[str, Json]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **({"labels": labels} if labels else {})}
+    kind = identity.api(type_)
+    return type_, {"apiVersion": kind.written, "kind": kind.kind, "metadata": metadata, **fields}
