@@ -19,6 +19,8 @@ VPC = "gcp:compute/network:Network"
 def nodes_have_every_nic(stack: Stack) -> Iterator[str]:
     """A GKE node has an interface in the subnet of each additional NIC, and one RDMA subnet per NIC of the machine; an
     EKS node has as many EFAs, and a primary interface."""
+    if stack.on_users_cluster:
+        return
     nics, subnets = CATALOG[stack.cloud.nodes.machine].nics, _subnets(stack)
     for pool in gpu_pools(stack) if stack.cloud.target == "gke" else ():
         yield from differs(pool.name, sorted(_places(pool)), sorted(subnets))
@@ -43,10 +45,11 @@ def pods_have_every_nic_of_their_node(stack: Stack) -> Iterator[str]:
         yield from differs(f"{pods}: additional networks", set(names[1:]), set(networks))
         listed = [networks[name] for name in names[1:]]
         rdma = sum(one["deviceMode"] == "RDMA" for one in listed)
-        asked = [int(pods.asks.get(name, 0)) for name in RESOURCES]
+        nics, gpus, own = stack.cluster.nics_per_node or 0, stack.cluster.gpus_per_node, stack.cluster.fabric_row
+        resources = {*RESOURCES, *([own.resource.name] if own.resource else [])}
+        asked = [int(pods.asks.get(name, 0)) for name in resources]
         ways = [number for number in (rdma, *asked, _claimed(stack, pods)) if number]
-        machine, own = CATALOG[stack.cloud.nodes.machine], stack.cloud.fabric_row
-        nics = own.resource.amount(nics=machine.nics, gpus=machine.gpus) if own.resource else machine.nics
+        nics = own.resource.amount(nics=nics, gpus=gpus) if own.resource else nics
         yield from differs(f"{pods}: NICs", ways, [nics] if own.transport.rdma else [])
         for pool in gpu_pools(stack) if names else ():
             places = [(one["vpc"], one["vpcSubnet"]) for one in listed]
@@ -62,12 +65,13 @@ def rdma_network_has_no_rules(stack: Stack) -> Iterator[str]:
 
 def devices_have_one_provider(stack: Stack) -> Iterator[str]:
     """Each device that pods request has one provider, which runs on their nodes: a plugin for EFA resources or DRANET
-    for claims, never both. GKE provides GPUs and managed DRANET itself."""
+    for claims, never both. GKE provides GPUs and managed DRANET itself, and a user's cluster all devices."""
     for pods in gpu_pods(stack):
-        wanted = {"nvidia-device-plugin": stack.cloud.target == "eks"}
+        wanted = {"nvidia-device-plugin": stack.cluster.target == "eks"}
         for chart, row in CHARTS.items():
-            claimed = row == stack.cloud.fabric_row and _claimed(stack, pods) > 0
-            wanted[chart] = row.resource.name in pods.asks if row.resource else claimed
+            claimed = row == stack.cluster.fabric_row and _claimed(stack, pods) > 0
+            provided = row.resource.name in pods.asks if row.resource else claimed
+            wanted[chart] = provided and not stack.on_users_cluster
         yield from differs("drivers", {chart: len(stack.charts(chart)) for chart in wanted}, wanted)
     for release in stack.charts(*(chart for chart, row in CHARTS.items() if "eks" in row.targets)):
         machines = set(at(release, "values.supportedInstanceLabels.values"))

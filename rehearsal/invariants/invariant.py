@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from infra.settings import EksSettings, GkeSettings, Settings
+from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Settings
 from rehearsal.engine.kind import value_at
 from rehearsal.graph import Graph, GraphNode
 
@@ -26,6 +26,18 @@ class Stack:
 
     graph: Graph
     settings: Settings
+
+    @property
+    def cluster(self) -> GkeSettings | EksSettings | KubernetesSettings:
+        """The settings of a stack on Kubernetes."""
+        if not isinstance(self.settings, GkeSettings | EksSettings | KubernetesSettings):
+            raise TypeError(f"a stack of target {self.settings.target} has no cluster")
+        return self.settings
+
+    @property
+    def on_users_cluster(self) -> bool:
+        """Whether nodes, operators and networks are the user's, so that only Ray's objects are the stack's."""
+        return isinstance(self.settings, KubernetesSettings)
 
     @property
     def cloud(self) -> GkeSettings | EksSettings:

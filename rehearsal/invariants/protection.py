@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from infra.naming import STACK
-from infra.settings import EksSettings
+from infra.settings import EksSettings, KubernetesSettings
 from infra.settings.common import pairs
 from rehearsal.engine.kind import Json, value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
@@ -40,18 +40,21 @@ def everything_is_protected_together(stack: Stack) -> Iterator[str]:
     """`protect` holds for every resource in the engine, which refuses before it deletes anything, and for the cluster
     in the cloud."""
     for node in stack.graph.managed:
-        yield from differs(f"{node.name}: protect", node.protect, stack.cloud.protect)
+        yield from differs(f"{node.name}: protect", node.protect, stack.cluster.protect)
     for cluster in stack.of("Cluster"):
-        yield from differs(f"{cluster.name}: protect", at(cluster, "deletionProtection"), stack.cloud.protect)
+        yield from differs(f"{cluster.name}: protect", at(cluster, "deletionProtection"), stack.cluster.protect)
 
 
 def objects_go_with_the_cluster(stack: Stack) -> Iterator[str]:
     """Objects in the cluster are deleted with it, by the stack's provider, which follows the cluster and not its
-    address."""
+    address. In a user's cluster they are deleted one by one."""
     clusters = [cluster.urn for cluster in stack.of("Cluster")]
     for node in (node for node in stack.graph.managed if node.type.startswith("kubernetes:")):
         provider = stack.graph.nodes.get(node.provider or "")
-        if node.deleted_with not in clusters or provider is None or not provider.inputs.get("clusterIdentifier"):
+        if isinstance(stack.settings, KubernetesSettings):
+            context = None if provider is None else provider.inputs.get("context")
+            yield from differs(f"{node.name}: context", (node.deleted_with, context), (None, stack.settings.context))
+        elif node.deleted_with not in clusters or provider is None or not provider.inputs.get("clusterIdentifier"):
             yield f"{node.name} is deleted with {node.deleted_with} by {node.provider}"
 
 
@@ -135,7 +138,7 @@ def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
     releases = [(at(node, "namespace"), at(node, account)) for node in stack.of("Release") if at(node, account)]
     found = [(at(node, "namespace"), at(node, "serviceAccount")) for node in stack.of("PodIdentityAssociation")]
     own = {(at(one.owner, "metadata.namespace"), one.spec["serviceAccountName"]) for one in ray_pods(stack)}
-    with_policies = own if isinstance(stack.cloud, EksSettings) and stack.cloud.ray.policies else set()
+    with_policies = own if isinstance(stack.settings, EksSettings) and stack.settings.ray.policies else set()
     yield from differs("associations", sorted(found), sorted([*releases, *with_policies]))
     granted = {str(at(node, "member")).partition("/ns/")[2] for node in stack.of("BucketIAMMember")}
     mounting = [pods for pods in ray_pods(stack) if any(value_at(volume, "csi") for volume in pods.volumes)]
@@ -146,12 +149,16 @@ def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
 def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
     """Head and workers have different accounts, and no container gets a token of the Kubernetes API but that of Ray's
     autoscaler and, of a RayJob's head, the init container that ends before Ray starts: no job runs in these. A
-    CronJob's pods have a separate account."""
+    CronJob's pods have a separate account. A user's account, which is not the stack's, may be that of all."""
+    users = stack.settings.ray.service_account if isinstance(stack.settings, KubernetesSettings) else None
     tokens = {name_of(node): node.inputs.get("automountServiceAccountToken") for node in stack.of("ServiceAccount")}
     wanted = {pods.spec.get("serviceAccountName"): False for pods in ray_pods(stack)}
     accounts = [pods.spec.get("serviceAccountName") for node in stack.of("CronJob") for pods in pods_of(node)]
-    yield from differs("accounts and their tokens", tokens, {**dict.fromkeys(accounts, False), **wanted})
-    if len(wanted) != len(ray_pods(stack)) or set(accounts) & set(wanted):
+    every = {**dict.fromkeys(accounts, False), **({} if users else wanted)}
+    yield from differs("accounts and their tokens", tokens, every)
+    if users:
+        yield from differs("account of Ray's pods", {*wanted}, {users})
+    elif len(wanted) != len(ray_pods(stack)) or set(accounts) & set(wanted):
         yield f"head and workers run as {sorted(map(str, wanted))}"
     for pods in ray_pods(stack):
         yield from differs(f"{pods}: token", pods.spec.get("automountServiceAccountToken"), False)
@@ -205,7 +212,7 @@ def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:
     service, and no others, have one more Secret, as a file: that of its requests, which does not allow running code."""
     for workload in workloads(stack):
         spec, pods = ray_spec(workload), list(pods_of(workload))
-        users = {name for name, _ in pairs(stack.cloud.ray.secrets)}
+        users = {name for name, _ in pairs(stack.cluster.ray.secrets)}
         files = [{value_at(volume, "secret.secretName") for volume in each.volumes} - {None, *users} for each in pods]
         secrets = {name_of(node) for node in stack.of("Secret")}
         of_requests = secrets & files[0] if workload.type.endswith(":RayService") else set()

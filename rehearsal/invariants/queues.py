@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import yaml
 
+from rehearsal.clouds.kubernetes.identity import QUEUE
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import Json, value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
@@ -35,14 +36,19 @@ class Flavor:
 
 def workloads_wait_in_the_queue(stack: Stack) -> Iterator[str]:
     """With `queue: kueue`, the workload starts suspended in a LocalQueue, whose ClusterQueue admits its namespace
-    alone, and Kueue manages its kind; otherwise there is no queue."""
-    queued = stack.cloud.queue == "kueue"
+    alone, and Kueue manages its kind; otherwise there is no queue. On a user's cluster the LocalQueue is theirs."""
+    queued, users = stack.cluster.queue == "kueue", stack.on_users_cluster
     counts = [len(stack.charts("kueue")), len(stack.of("ClusterQueue")), len(stack.of("LocalQueue"))]
-    yield from differs("releases, ClusterQueues, LocalQueues", counts, [int(queued)] * 3)
-    for workload in workloads(stack) if queued else ():
+    yield from differs("releases, ClusterQueues, LocalQueues", counts, [int(queued and not users)] * 3)
+    for workload in workloads(stack) if users else ():
+        waits = [(at(workload, "metadata.labels") or {}).get(QUEUE), at(workload, "spec.suspend")]
+        yield from differs(
+            f"{workload.name}: queue and suspend", waits, [stack.cluster.local_queue, True if queued else None]
+        )
+    for workload in workloads(stack) if queued and not users else ():
         namespace = at(workload, "metadata.namespace")
         (local,), (queue,) = stack.of("LocalQueue"), stack.of("ClusterQueue")
-        found = (at(workload, "metadata.labels") or {}).get("kueue.x-k8s.io/queue-name")
+        found = (at(workload, "metadata.labels") or {}).get(QUEUE)
         yield from differs(f"{workload.name}: queue", found, name_of(local))
         yield from differs(f"{local.name}: queue", at(local, "spec.clusterQueue"), name_of(queue))
         admitted = at(queue, "spec.namespaceSelector.matchLabels")

@@ -18,6 +18,8 @@ RULES = ("SecurityGroupIngressRule", "SecurityGroupEgressRule")
 
 def ranges_are_disjoint(stack: Stack) -> Iterator[str]:
     """The ranges of nodes, pods, Services and control plane are inside network.baseRange, and no two overlap."""
+    if stack.on_users_cluster:
+        return
     found = {node.name: at(node, "ipCidrRange") or at(node, "cidrBlock") for node in stack.of("Subnetwork", "Subnet")}
     for node in stack.of("Subnetwork"):
         found |= {f"{node.name} {one['rangeName']}": one["ipCidrRange"] for one in at(node, "secondaryIpRanges") or []}
@@ -31,7 +33,7 @@ def ranges_are_disjoint(stack: Stack) -> Iterator[str]:
 
 def gpus_are_in_one_zone(stack: Stack) -> Iterator[str]:
     """Nodes, RDMA networks and the shared file system are in the zone of the stack file, which RDMA does not leave."""
-    zone, subnets = stack.cloud.location, stack.of("aws:ec2/subnet:Subnet")
+    zone, subnets = stack.cluster.location, stack.of("aws:ec2/subnet:Subnet")
     zones = {node.id: at(node, "availabilityZone") or at(node, "availabilityZoneId") for node in subnets}
     for node in stack.of("NodePool", "NodeGroup", "LustreFileSystem"):
         used = at(node, "subnetIds") or []
@@ -45,11 +47,13 @@ def gpus_are_in_one_zone(stack: Stack) -> Iterator[str]:
 def nothing_is_open_to_the_internet(stack: Stack) -> Iterator[str]:
     """No Service, public address or rule opens nodes or pods beyond network.baseRange and access.authorizedNetworks,
     and the latter alone reach the control plane, or on GKE with access.dnsEndpoint whom IAM admits."""
-    access = stack.cloud.access
     for node in stack.of("kubernetes:core/v1:Service", "Ingress"):
         yield from differs(f"{node.name}: type", at(node, "spec.type") or "ClusterIP", "ClusterIP")
     for workload in ray_workloads(stack):
         yield from differs(workload.name, "'serviceType': 'ClusterIP'" in str(workload.inputs), True)
+    if stack.on_users_cluster:
+        return
+    access = stack.cloud.access
     for node in stack.of("Subnet"):
         yield from differs(f"{node.name}: public addresses", at(node, "mapPublicIpOnLaunch"), False)
     for node in stack.of(GKE):
@@ -84,8 +88,10 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
         peers, dashboard, metrics = at(stack.of("NetworkPolicy")[0], "spec.ingress")
         yield from differs("peers", peers, {"from": [{"podSelector": own}]})
         names = {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}
-        namespace = {"kubernetes.io/metadata.name": at(stack.charts("kuberay-operator")[0], "namespace")}
-        operator = {"namespaceSelector": {"matchLabels": namespace}, "podSelector": names}
+        # A user's operator may be in any namespace.
+        charts = [] if stack.on_users_cluster else stack.charts("kuberay-operator")
+        places = [{"matchLabels": {"kubernetes.io/metadata.name": at(chart, "namespace")}} for chart in charts] or [{}]
+        operator = {"namespaceSelector": places[0], "podSelector": names}
         yield from differs("operator", dashboard["from"], [operator])
         asked = [ports[name] for name in ("dashboard", "serve") if name in ports]
         yield from differs("operator's ports", [port["port"] for port in dashboard["ports"]], asked)
@@ -154,11 +160,13 @@ def security_groups_admit_their_peers(stack: Stack) -> Iterator[str]:
 
 def every_pod_of_ray_has_the_bucket(stack: Stack) -> Iterator[str]:
     """With storage.bucket, every pod of Ray mounts it at storage.mountPath: on GKE itself, on EKS the claim of the
-    volume of the file system that is linked to it."""
-    storage = stack.cloud.storage
+    volume of the file system that is linked to it. On a user's cluster it is storage.claim."""
+    storage = stack.cluster.storage
     links = {at(node, "fileSystemId"): at(node, "dataRepositoryPath") for node in stack.of("DataRepositoryAssociation")}
     volumes = {name_of(node): links[at(node, "spec.csi.volumeHandle")] for node in stack.of("PersistentVolume")}
     claims = {name_of(node): volumes[at(node, "spec.volumeName")][5:] for node in stack.of("PersistentVolumeClaim")}
+    if stack.on_users_cluster and storage.source:
+        claims[storage.source] = storage.source
     for pods in ray_pods(stack):
         buckets = {
             volume["name"]: value_at(volume, "csi.volumeAttributes.bucketName")
@@ -166,5 +174,5 @@ def every_pod_of_ray_has_the_bucket(stack: Stack) -> Iterator[str]:
             for volume in pods.volumes
         }
         found = [(buckets[one["name"]], one["mountPath"]) for one in pods.containers[0]["volumeMounts"]]
-        wanted = [(storage.bucket, storage.mount_path)] if storage.bucket else []
+        wanted = [(storage.source, storage.mount_path)] if storage.source else []
         yield from differs(f"{pods}: folders", [one for one in found if one[0]], wanted)

@@ -28,7 +28,7 @@ from rehearsal.invariants.placement import (
 def selectors_match_nodes(stack: Stack) -> Iterator[str]:
     """Pods select nodes of the stack: those with GPUs only GPU pools, daemons every GPU pool, all others only pools
     without GPUs; a ComputeClass lists every GPU pool."""
-    for pods in _every_pods(stack):
+    for pods in [] if stack.on_users_cluster else _every_pods(stack):
         found = selected(stack, pods)
         if pods.daemon and not {pool.name for pool in gpu_pools(stack)} <= {pool.name for pool in found}:
             yield f"{pods} run only on {[pool.name for pool in found]}"
@@ -71,6 +71,8 @@ def gpu_pods_take_their_node_whole(stack: Stack) -> Iterator[str]:
 def nodes_are_what_was_asked_for(stack: Stack) -> Iterator[str]:
     """Each capacity of the stack file has a pool of its machine and its largest number, and Ray has ray.maxWorkers pods
     with GPUs, no more than nodes."""
+    if stack.on_users_cluster:
+        return
     nodes, workers = stack.cloud.nodes, stack.cloud.ray.max_workers
     found = [(pool.machine, pool.gpus, pool.most) for pool in gpu_pools(stack)]
     yield from differs(
@@ -83,11 +85,11 @@ def nodes_are_what_was_asked_for(stack: Stack) -> Iterator[str]:
 
 def nothing_gives_up_before_the_capacity_does(stack: Stack) -> Iterator[str]:
     """Waits for nodes last as long as the slowest capacity may take: Ray, jobs, Kueue's requests for queued
-    nodes, and, for others, its eviction of pods that are not ready."""
+    nodes, and, for others, its eviction of pods that are not ready; a user says for how long that may be."""
     every: Mapping[str, EksCapacity | GkeCapacity] = {**EKS_CAPACITIES}
-    every = every if stack.cloud.target == "eks" else GKE_CAPACITIES
-    ways = [every[name] for name in stack.cloud.nodes.capacities]
-    longest = 3600 * max(way.wait_hours for way in ways)
+    every = every if stack.cluster.target == "eks" else GKE_CAPACITIES
+    ways = [] if stack.on_users_cluster else [every[name] for name in stack.cloud.nodes.capacities]
+    longest = 3600 * max(way.wait_hours for way in ways) if ways else stack.cluster.node_wait_s
     waits = dict(_waits(stack))
     for release in stack.charts("kueue"):
         later = [3600 * way.wait_hours for way in ways if not getattr(way, "queued", False)]

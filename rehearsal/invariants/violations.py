@@ -11,7 +11,7 @@ from types import ModuleType
 
 import yaml
 
-from rehearsal.invariants import fabric, order, protection, queues, reach, scheduling
+from rehearsal.invariants import existing, fabric, order, protection, queues, reach, scheduling
 from rehearsal.invariants.invariant import Invariant, Stack
 
 
@@ -22,7 +22,7 @@ def _public(module: ModuleType) -> Iterator[Invariant]:
 
 
 INVARIANTS = tuple(
-    found for module in (order, protection, scheduling, fabric, queues, reach) for found in _public(module)
+    found for module in (order, protection, scheduling, fabric, queues, reach, existing) for found in _public(module)
 )
 
 

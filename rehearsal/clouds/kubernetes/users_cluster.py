@@ -76,14 +76,11 @@ def _nodes(settings: KubernetesSettings) -> Iterator[tuple[str, Json]]:
             identity.NODE, f"worker-{number}", labels=dict(pod.node_selector), spec={"taints": taints}, status=status
         )
     size = {"cpu": "64", "memory": "256Gi"}
-    yield _object(
-        identity.NODE, "head", labels=dict(pairs(nodes.head_selector)), spec={}, status={"allocatable": size}
-    )
+    yield _object(identity.NODE, "head", labels=dict(pairs(nodes.head_selector)), spec={}, status={"allocatable": size})
 
 
 def operator(name: str, namespace: str, labels: Json, watched: list[str]) -> tuple[str, Json]:
-    """Return KubeRay's Deployment; without namespaces it watches all (KubeRay chart, v1.6.2: templates/deployment.yaml).
-    """
+    """Return the Deployment of KubeRay, which watches all namespaces if none is given (KubeRay chart, v1.6.2)."""
     arguments = ["--watch-namespace", ",".join(watched)] if watched else []
     container = {"name": name, "image": f"{KUBERAY.image}:v{KUBERAY.version}", "args": arguments}
     spec = {"template": {"spec": {"containers": [container]}}}
@@ -95,6 +92,10 @@ def _definition(plural: str, group: str) -> tuple[str, Json]:
 
 
 def _object(type_: str, name: str, namespace: str = "", labels: Json | None = None, **fields: Any) -> tuple[str, Json]:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **({"labels": labels} if labels else {})}
+    metadata = {
+        "name": name,
+        **({"namespace": namespace} if namespace else {}),
+        **({"labels": labels} if labels else {}),
+    }
     kind = identity.api(type_)
     return type_, {"apiVersion": kind.written, "kind": kind.kind, "metadata": metadata, **fields}

@@ -1,0 +1,45 @@
+"""A cluster that the user has: what the stack makes there, and what it takes of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infra.existing.checks import OWNER
+from infra.settings import KubernetesSettings
+from rehearsal.clouds.kubernetes.quantities import amount
+from rehearsal.engine.kind import value_at
+from rehearsal.invariants.invariant import Stack, at, differs
+from rehearsal.invariants.placement import GPU, ray_pods
+
+
+def objects_are_marked_and_in_the_namespace(stack: Stack) -> Iterator[str]:
+    """In a user's cluster every object and Helm release of the stack is in its namespace, and has its label."""
+    if not isinstance(stack.settings, KubernetesSettings):
+        return
+    for node in stack.graph.managed:
+        if node.type.endswith(":Release"):
+            place, labels = at(node, "namespace"), at(node, "values.labels") or {}
+        elif node.type.startswith("kubernetes:"):
+            place, labels = at(node, "metadata.namespace"), at(node, "metadata.labels") or {}
+        else:
+            continue
+        stack_name = node.urn.split(":")[2]
+        wanted = (stack.settings.namespace, stack_name)
+        yield from differs(f"{node.type} {node.name}", (place, labels.get(OWNER)), wanted)
+
+
+def workers_take_what_was_asked_for(stack: Stack) -> Iterator[str]:
+    """On a user's nodes, ray.maxWorkers workers, no more than nodes.max, request what the stack file says that a node
+    has, with shared memory within that. The head requests no GPU."""
+    if not isinstance(stack.settings, KubernetesSettings):
+        return
+    nodes, ray = stack.settings.nodes, stack.settings.ray
+    wanted = {"cpu": nodes.cpus, "memory": nodes.memory_gib * 2**30, **({GPU: nodes.gpus} if nodes.gpus else {})}
+    for pods in ray_pods(stack):
+        if pods.name == "head":
+            yield from differs(f"{pods}: GPUs", pods.gpus, 0)
+            continue
+        yield from differs(f"{pods}: requests", {name: int(pods.asks.get(name, 0)) for name in wanted}, wanted)
+        shared = sum(amount(value_at(volume, "emptyDir.sizeLimit") or 0) for volume in pods.volumes)
+        if not (shared < pods.asks["memory"] and pods.count == ray.max_workers <= nodes.max):
+            yield f"{pods}: {pods.count} pods, {shared} shared"
