@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 from infra.catalog.pins import RAY
 from infra.outputs import Outputs
 from infra.settings import from_stack_file
+from rehearsal.clouds.kubernetes.users_cluster import prepare
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.fork_server import ForkServer
@@ -150,6 +152,34 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "access.authorizedNetworks": None,
         },
     ),
+    "users-cluster": (
+        "kubernetes",
+        {
+            "nodes.machine": "p5en.48xlarge",
+            "nodes.gpus": 8,
+            "nodes.cpus": 180,
+            "nodes.memoryGib": 1800,
+            "nodes.min": 1,
+            "nodes.max": 4,
+            "nodes.waitMinutes": 240,
+            "nodes.selector": ["pool=gpu", "example.com/rail=a"],
+            "nodes.tolerations": ["team=ml"],
+            "nodes.headSelector": ["pool=cpu"],
+            "nodes.headTolerations": ["reserved"],
+            "fabric": "rdma",
+            "fabricResource": "nvidia.com/hostdev=8",
+            "queue": "kueue",
+            "localQueue": "team-queue",
+            "installKuberay": True,
+            "storage.claim": "shared",
+            "storage.mountPath": "/data",
+            "ray.serviceAccount": "training",
+            "ray.secrets": ["huggingface", "key=/secrets/key"],
+            "ray.volumes": ["datasets=/datasets"],
+            "ray.pullSecrets": ["registry"],
+            "ray.priorityClass": "training",
+        },
+    ),
 }
 """For each name, a stack file and other settings of it."""
 
@@ -164,11 +194,11 @@ def in_clear_text(value: Any) -> Any:
 
 def shown(deployment: Mapping[str, Any], graph: Graph, like: str, other: Graph) -> Iterator[str]:
     """Yield the lines of a golden file."""
-    (config,) = json.loads(outputs(deployment)["kubeconfig"])["clusters"]
-    root = outputs(deployment, masked)
+    root, own = outputs(deployment, masked), outputs(deployment).get("kubeconfig")
+    servers = [each["cluster"]["server"] for each in (json.loads(own)["clusters"] if own else ())]
     # A list of the machine's figures.
     del root["fabric"]["floors"]
-    yield from yaml.safe_dump(root | {"server": config["cluster"]["server"]}).splitlines()
+    yield from yaml.safe_dump(root | {"server": each for each in servers}).splitlines()
     for node in sorted(deployment["resources"], key=lambda state: str(state["urn"])):
         for option in ("ignoreChanges", "replaceOnChanges"):
             if paths := node.get(option):
@@ -192,7 +222,8 @@ def test_other_settings_match_golden_list(
     content = yaml.safe_load((ROOT / file.name).read_text(encoding="utf-8"))
     content["config"] = changed(content["config"], {f"rdma-ray:{path}": value for path, value in changes.items()})
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    engine = Engine.deployed(Workspace(tmp_path / "rehearsal", fork_server.bin), like, file)
+    users = partial(prepare, settings=from_stack_file(file))
+    engine = Engine.deployed(Workspace(tmp_path / "rehearsal", fork_server.bin), like, file, users)
     deployment = json.loads(engine.must("stack", "export", "--show-secrets", stack=True).text)["deployment"]
     graph = Graph.from_deployment(deployment)
     invariants = [one for one in INVARIANTS if "storage.efa" not in changes or one not in WITHOUT_STORAGE_EFA]

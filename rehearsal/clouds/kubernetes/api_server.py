@@ -1,7 +1,7 @@
 """Dry runs and API discovery of a simulated cluster, for the rehearsal's kubectl.
 
-An API server checks the fields, the namespace and the name of an object, and of what a pod names only the ServiceAccount
-and the PriorityClass (Kubernetes: plugin/pkg/admission, 1.36.1).
+An API server checks the fields, the namespace and the name of an object, and of what a pod names only the
+ServiceAccount and the PriorityClass (Kubernetes: plugin/pkg/admission, 1.36.1).
 """
 
 from __future__ import annotations

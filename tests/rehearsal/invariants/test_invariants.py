@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 
+from infra.existing.checks import OWNER
 from infra.kubernetes.start_once import API_ACCESS
 from infra.settings import from_stack_file
 from rehearsal.engine.values import Path
 from rehearsal.engine.workspace import ROOT
 from rehearsal.graph import Graph, GraphNode
-from rehearsal.invariants import fabric, order, protection, queues, reach, scheduling
+from rehearsal.invariants import existing, fabric, order, protection, queues, reach, scheduling
 from rehearsal.invariants.invariant import Invariant, Stack
 from rehearsal.invariants.placement import selection
 from rehearsal.invariants.violations import INVARIANTS, violations
 from rehearsal.mutations import changed
 from rehearsal.report.outcome import Outcome
 
-# A RayJob in a queue on queued nodes; a RayCluster with a ComputeClass and a bucket; AWS with a file system.
-DWS, CCC, EKS = "gke-dws", "gke-ccc", "eks-capacity-block"
+# A RayJob in a queue on queued nodes; a RayCluster with a ComputeClass and a bucket; AWS with a file system; a cluster
+# that the user has.
+DWS, CCC, EKS, USERS = "gke-dws", "gke-ccc", "eks-capacity-block", "kubernetes"
 ADDITIONAL = "networkConfig additionalNodeNetworkConfigs"
 CNI = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
 CONFIGURATION = "values managerConfig controllerManagerConfigYaml"
@@ -72,6 +74,17 @@ class Change:
 
 
 BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
+    existing.objects_are_marked_and_in_the_namespace: (
+        Change(USERS, "NetworkPolicy", "metadata namespace", "default"),
+        Change(USERS, "Secret", f"metadata labels {OWNER}", "other"),
+    ),
+    existing.workers_take_what_was_asked_for: (
+        Change(USERS, "RayCluster", f"{RESOURCES} requests cpu", "3"),
+        Change(USERS, "RayCluster", "spec workerGroupSpecs 0 maxReplicas", 3),
+        Change(
+            USERS, "RayCluster", "spec headGroupSpec template spec containers 0 resources limits", {"nvidia.com/gpu": 1}
+        ),
+    ),
     protection.everything_is_protected_together: (Change(DWS, "Cluster", "deletionProtection", False),),
     protection.passwords_are_only_in_secrets: (Change(DWS, "Secret", "stringData", {"auth_token": "x"}),),
     protection.pods_of_ray_are_not_evicted: (
@@ -166,6 +179,7 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
         Change(DWS, "DaemonSet", "spec template spec volumes 1 hostPath path", "/other"),
     ),
     queues.workloads_wait_in_the_queue: (
+        Change(USERS, "RayCluster", "metadata labels", {"kueue.x-k8s.io/queue-name": "other"}),
         Change(DWS, "LocalQueue"),
         Change(DWS, "RayJob", "metadata labels", {}),
         Change(DWS, "RayJob", "spec suspend", False),
@@ -203,6 +217,7 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
         Change(EKS, "LustreFileSystem", "subnetIds", "subnet-0", "shared"),
     ),
     reach.nothing_is_open_to_the_internet: (
+        Change(USERS, "RayCluster", "spec headGroupSpec serviceType", "LoadBalancer"),
         Change(DWS, "Firewall", "sourceRanges", ["0.0.0.0/0"]),
         Change(DWS, "Cluster", "privateClusterConfig enablePrivateNodes", False),
         Change(EKS, "Cluster", "vpcConfig publicAccessCidrs", ["0.0.0.0/0"]),
@@ -211,6 +226,7 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
     ),
     reach.ray_is_reached_by_few: (
         Change(DWS, "NetworkPolicy"),
+        Change(USERS, "NetworkPolicy", "spec ingress 1 from 0 podSelector", {}),
         Change(DWS, "NetworkPolicy", "spec ingress 0 from 0 podSelector", {}),
         Change(DWS, "NetworkPolicy", "spec ingress 1 ports 0 port", 10001),
         Change(DWS, "NetworkPolicy", "spec ingress 2 from 0 namespaceSelector", {}),
@@ -255,7 +271,7 @@ CASES = [pytest.param(one, change, id=f"{one.__name__}-{change}") for one in BRE
 @pytest.fixture(scope="session")
 def stacks(rehearse: Callable[..., Outcome]) -> Mapping[str, Stack]:
     """Stacks by name."""
-    files = {name: from_stack_file(ROOT / f"Pulumi.{name}.yaml") for name in (DWS, CCC, EKS)}
+    files = {name: from_stack_file(ROOT / f"Pulumi.{name}.yaml") for name in (DWS, CCC, EKS, USERS)}
     return {name: Stack(Graph(rehearse(name).graph.nodes), settings) for name, settings in files.items()}
 
 
@@ -333,6 +349,10 @@ def test_objects_outside_of_the_cluster_are_violations(stacks: Mapping[str, Stac
     assert list(protection.objects_go_with_the_cluster(stack)) == []
     for other in (replace(secret, deleted_with=None), replace(secret, provider=None)):
         assert list(protection.objects_go_with_the_cluster(with_node(stack, other)))
+    (users,) = stacks[USERS].of("Secret")
+    assert list(protection.objects_go_with_the_cluster(stacks[USERS])) == []
+    for other in (replace(users, deleted_with=secret.urn), replace(users, provider=None)):
+        assert list(protection.objects_go_with_the_cluster(with_node(stacks[USERS], other)))
 
 
 def test_router_on_the_rdma_network_is_a_violation(stacks: Mapping[str, Stack]) -> None:
