@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.settings import ClusterSettings, from_stack_file
-from rehearsal import depths
-from rehearsal.clouds.kubernetes import schemas, users_cluster
+from rehearsal import depths, users_cluster
+from rehearsal.clouds.kubernetes import schemas
 from rehearsal.clouds.registry import drift, running_nodes
 from rehearsal.depths import Depth
 from rehearsal.engine import faults

@@ -19,10 +19,16 @@ NODE_TYPE, RAY_CLUSTER = "ray.io/node-type", "ray.io/cluster"
 JOB_LABEL = "rdma-ray/job"
 """Label of every pod of a RayJob, an Indexed Job or a RayService. Pods of RayJob and RayService need it: their clusters
 have random names."""
+STACK_LABEL = "rdma-ray/stack"
+"""Label of every object that a stack makes in a cluster of the user's: the stack."""
 JOB_NAME = "batch.kubernetes.io/job-name"
 """Label of every pod of a Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.27)."""
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label with the index of a pod of an Indexed Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.28)."""
+
+KUBERAY_NAMESPACE = "kuberay-system"
+KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
+"""Labels of the operator's pods (KubeRay chart, 002c26b0)."""
 
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265

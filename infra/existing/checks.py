@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 
+from infra.catalog.names import STACK_LABEL
 from infra.catalog.pins import KUBERAY, RAY_API
 from infra.existing.kubectl import Json, Kubectl, KubectlError, one_line
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
-from infra.existing.questions import ASK, OWNER, Found, part, parts
+from infra.existing.questions import ASK, Found, part, parts
 from infra.kubernetes.pods import RBAC, RayArgs
 from infra.kubernetes.workload_objects import every_object
 from infra.settings import KubernetesSettings, Problem
@@ -42,7 +43,7 @@ def problems(cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stac
 
     Args:
         args: Arguments of the stack's workload.
-        stack: The stack, as its objects are marked (`OWNER`).
+        stack: The stack, as its objects are marked (`STACK_LABEL`).
     """
     found = Found(cluster, args, settings, stack)
     # Every other answer would be about these.
@@ -111,7 +112,7 @@ def _kuberay(found: Found) -> Iterator[Problem]:
     every = parts(found.maybe(f"/apis/apps/v1/deployments?{OPERATORS}"), "items")
     there = [each for each in every if _watches(each, found.namespace)]
     if settings.install_kuberay:
-        others = [_place(each) for each in there if part(each, "metadata", "labels", OWNER) != found.stack]
+        others = [_place(each) for each in there if part(each, "metadata", "labels", STACK_LABEL) != found.stack]
         if others:
             yield found.problem(
                 f"KubeRay is there, in the Deployment {_few(others)}, and two operators would work on the same "
@@ -336,7 +337,7 @@ def _owner(found: Found, path: str) -> str | None:
         if error.reason == "NotFound":
             return None
         raise
-    return None if body is None else str(part(body, "metadata", "labels", OWNER) or "")[:63]
+    return None if body is None else str(part(body, "metadata", "labels", STACK_LABEL) or "")[:63]
 
 
 def _one_of_each_kind(refusals: Iterable[Problem]) -> list[Problem]:

@@ -10,8 +10,6 @@ from infra.settings import KubernetesSettings, Problem
 from infra.settings.problems import shown
 from infra.terminal import printable
 
-OWNER = "rdma-ray/stack"
-"""Label of every object that a stack makes in a user's cluster: the stack."""
 ASK = "ask an administrator of the cluster"
 SOURCE = "the API server of the cluster"
 

@@ -9,9 +9,9 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions, ResourceTransformationArgs, ResourceTransformationResult
 
+from infra.catalog.names import STACK_LABEL
 from infra.existing.checks import problems
 from infra.existing.kubectl import Kubectl
-from infra.existing.questions import OWNER
 from infra.existing.workload import ray_args
 from infra.kubernetes.operators import KubeRay, Operators
 from infra.kubernetes.workload import Workload
@@ -40,7 +40,7 @@ class KubernetesStack(pulumi.ComponentResource):
         self.args = args = ray_args(settings, f"{name}-ray")
         if found := problems(Kubectl(settings.context), args, settings, name):
             raise SettingsError(found, origin=f"Cluster {settings.context}, for stack {name},")
-        options = ResourceOptions(protect=settings.protect, transformations=[_labeled({OWNER: name})])
+        options = ResourceOptions(protect=settings.protect, transformations=[_labeled({STACK_LABEL: name})])
         super().__init__("rdma-ray:existing:KubernetesStack", name, {}, options)
         provider = kubernetes.Provider(
             "kubernetes",
@@ -52,7 +52,7 @@ class KubernetesStack(pulumi.ComponentResource):
         inside = ResourceOptions(parent=self, providers=[provider])
         releases: list[pulumi.Resource] = []
         if settings.install_kuberay and settings.ray.mode != "indexed-job":
-            place, labels = settings.namespace, {OWNER: name}
+            place, labels = settings.namespace, {STACK_LABEL: name}
             operator = KubeRay("kuberay", args.head_selector, [], inside, mirror=None, namespace=place, labels=labels)
             releases.append(operator.release)
         operators = Operators(namespace=settings.namespace, resources=releases)

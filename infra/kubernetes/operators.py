@@ -20,11 +20,11 @@ import pulumi
 import yaml
 from pulumi import ResourceOptions
 
-from infra.catalog.names import NAMESPACE
+from infra.catalog.names import KUBERAY_NAMESPACE, NAMESPACE
 from infra.catalog.pins import KUBERAY, KUEUE
 from infra.kubernetes import queue_objects as objects
 from infra.kubernetes.namespace import RayNamespace
-from infra.kubernetes.pods import KUBERAY_NAMESPACE, RayArgs
+from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.queue_args import QueueArgs
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from infra.kubernetes.resources import helm_release, image_values, kubernetes_object

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.catalog.names import JOB_LABEL, METRICS_PORT, RAY_CLUSTER
+from infra.catalog.names import JOB_LABEL, KUBERAY_NAMESPACE, METRICS_PORT, RAY_CLUSTER
 from infra.settings.common import pairs
 from infra.settings.pod_file import PodFile
 
@@ -25,10 +25,6 @@ COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJ
 
 TOKEN_KEY = "auth_token"
 """Key of the token in its Secret, which KubeRay reads (KubeRay 1.6 docs, token authentication; read 2026-08)."""
-
-KUBERAY_NAMESPACE = "kuberay-system"
-KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
-"""Labels of the operator's pods (KubeRay chart, 002c26b0)."""
 
 WORKER_GROUP, CPU_GROUP = "gpu-group", "cpu-group"
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.catalog.names import DASHBOARD_PORT, METRICS_PORTS, NODE_TYPE, SERVE_PORT
+from infra.catalog.names import DASHBOARD_PORT, KUBERAY_LABELS, METRICS_PORTS, NODE_TYPE, SERVE_PORT
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
-from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, KUBERAY_LABELS, SERVICE_POD, RayArgs, script_files
+from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, SERVICE_POD, RayArgs, script_files
 from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION, admission_marks
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.ray_service import ray_service_spec

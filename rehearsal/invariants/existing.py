@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.existing.checks import OWNER
+from infra.catalog.names import STACK_LABEL
 from infra.settings import KubernetesSettings
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import value_at
@@ -25,7 +25,7 @@ def objects_are_marked_and_in_the_namespace(stack: Stack) -> Iterator[str]:
             continue
         stack_name = node.urn.split(":")[2]
         wanted = (stack.settings.namespace, stack_name)
-        yield from differs(f"{node.type} {node.name}", (place, labels.get(OWNER)), wanted)
+        yield from differs(f"{node.type} {node.name}", (place, labels.get(STACK_LABEL)), wanted)
 
 
 def workers_take_what_was_asked_for(stack: Stack) -> Iterator[str]:

@@ -11,13 +11,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from infra.catalog.names import KUBERAY_LABELS, STACK_LABEL
 from infra.catalog.pins import KUEUE_API, RAY
 from infra.existing.checks import problems
 from infra.existing.kubectl import Kubectl
 from infra.existing.objects import pods
-from infra.existing.questions import OWNER
 from infra.existing.workload import ray_args
-from infra.kubernetes.pods import KUBERAY_LABELS
 from infra.kubernetes.workload_objects import every_object
 from infra.settings import KubernetesSettings, Problem, parse
 from tests.kubernetes.queries import GPU, WITHIN_S, condition
@@ -160,7 +159,7 @@ def up(cluster: Cluster, namespace: str) -> None:
     for body in every_object(ray_args(cluster.settings(namespace), NAME)):
         marked = copy.deepcopy(body)
         marked["metadata"] |= {"namespace": namespace}
-        marked["metadata"].setdefault("labels", {})[OWNER] = STACK
+        marked["metadata"].setdefault("labels", {})[STACK_LABEL] = STACK
         cluster.api.apply(marked)
 
 

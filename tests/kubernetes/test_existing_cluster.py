@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.names import STACK_LABEL
 from infra.catalog.pins import KUEUE_API
 from infra.existing import kubectl as user_kubectl
 from infra.existing.objects import resource_of
-from infra.existing.questions import OWNER
 from infra.existing.workload import ray_args
 from infra.kubernetes.namespace import ENFORCE
 from infra.kubernetes.workload_objects import every_object
@@ -222,9 +222,9 @@ def test_operator_that_watches_another_namespace(cluster: Cluster, team: str, ar
 def test_operator_beside_the_stacks(cluster: Cluster, team: str) -> None:
     with operator(cluster, "v1.6.2"):
         is_one(cluster.problems(team, {"installKuberay": True}), "installKuberay", "two operators", "to false")
-    with operator(cluster, "v1.6.2", labels={OWNER: STACK}):
+    with operator(cluster, "v1.6.2", labels={STACK_LABEL: STACK}):
         assert cluster.problems(team, {"installKuberay": True}) == []
-    with operator(cluster, "v1.6.2", labels={OWNER: "other"}):
+    with operator(cluster, "v1.6.2", labels={STACK_LABEL: "other"}):
         is_one(cluster.problems(team, {"installKuberay": True}), "installKuberay", "two operators")
 
 
@@ -332,7 +332,7 @@ def test_nodes_that_an_autoscaler_may_add(cluster: Cluster, team: str) -> None:
 
 
 def test_object_of_this_name(cluster: Cluster, team: str) -> None:
-    for labels, words in (({}, "which no stack made"), ({OWNER: "other"}, "of the stack other")):
+    for labels, words in (({}, "which no stack made"), ({STACK_LABEL: "other"}, "of the stack other")):
         cluster.make("v1", "Secret", f"{NAME}-token", team, labels, data={})
         is_one(cluster.problems(team), "namespace", f"There is a Secret {NAME}-token, {words}", "another name")
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.names import NAMESPACE
-from infra.kubernetes.pods import KUBERAY_LABELS
+from infra.catalog.names import KUBERAY_LABELS, NAMESPACE
 from tests.kubernetes import stack_objects
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.node import Cluster, NodeShape

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra.catalog.names import STACK_LABEL
 from infra.catalog.pins import KUEUE_API
-from infra.existing.checks import OWNER
 from rehearsal.engine.commands import Engine
 from rehearsal.fork_server import ForkServer
 from tests.kubernetes.queries import condition, is_ready
@@ -260,7 +260,7 @@ def stacks_objects(users: Company) -> list[str]:
     names = []
     for kind in users.api.kinds():
         if "list" in kind.verbs and kind.kind != "Event":
-            for body in users.api.list(kind.api_version, kind.kind, selector=f"{OWNER}={STACK}"):
+            for body in users.api.list(kind.api_version, kind.kind, selector=f"{STACK_LABEL}={STACK}"):
                 metadata = body["metadata"]
                 names.append(f"{kind.api_version} {kind.kind} {metadata.get('namespace', '')}/{metadata['name']}")
     return sorted(names)

@@ -18,7 +18,6 @@ import yaml
 from infra.catalog.pins import RAY
 from infra.outputs import Outputs
 from infra.settings import from_stack_file
-from rehearsal.clouds.kubernetes.users_cluster import prepare
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.fork_server import ForkServer
@@ -28,6 +27,7 @@ from rehearsal.invariants.invariant import Stack
 from rehearsal.invariants.violations import INVARIANTS, violations
 from rehearsal.report.golden import SIGNATURE, golden, masked
 from rehearsal.report.outcome import Outcome
+from rehearsal.users_cluster import prepare
 from tests.rehearsal.differences import differences
 from tests.unit.stacks import changed
 from tools.recovery import FOUND_BY_TAGS, PendingCreate, import_id

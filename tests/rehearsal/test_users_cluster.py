@@ -13,13 +13,13 @@ from infra.existing.workload import ray_args
 from infra.kubernetes.workload_objects import every_object
 from infra.settings import KubernetesSettings, from_stack_file
 from rehearsal.clouds.kubernetes import identity
-from rehearsal.clouds.kubernetes.users_cluster import prepare
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.graph import Graph
 from rehearsal.report.outcome import Outcome
 from rehearsal.scenario import RehearsalRequest, Scenario
+from rehearsal.users_cluster import prepare
 from tests.unit.stacks import changed
 
 NAME = "kubernetes"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from infra.kubernetes.pods import KUBERAY_NAMESPACE
+from infra.catalog.names import KUBERAY_NAMESPACE
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from tools.kubernetes import image_archive, kubectl, kuberay, kueue
 from tools.kubernetes.api import Api, Json

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from infra.catalog.names import KUBERAY_LABELS, KUBERAY_NAMESPACE
 from infra.catalog.pins import KUBERAY
-from infra.kubernetes.pods import KUBERAY_LABELS, KUBERAY_NAMESPACE
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
 from tools.kubernetes.builds import module_folder

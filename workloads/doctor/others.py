@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.catalog.names import JOB_LABEL, RAY_CLUSTER
-from infra.kubernetes.pods import KUBERAY_LABELS
+from infra.catalog.names import JOB_LABEL, KUBERAY_LABELS, RAY_CLUSTER
 from infra.outputs import Outputs
 from workloads.doctor.objects import labels, name_of, owner_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra.catalog.names import ENDED, NODE_TYPE
-from infra.kubernetes.pods import KUBERAY_LABELS
+from infra.catalog.names import ENDED, KUBERAY_LABELS, NODE_TYPE
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import condition, containers, labels, name_of, owner_of
 from workloads.doctor.pods import PENDING_S

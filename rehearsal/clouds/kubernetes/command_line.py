@@ -22,14 +22,9 @@ FAILED = 1
 """Exit status of kubectl for every error."""
 NO_RESOURCE = "the server could not find the requested resource"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_KINDS = {
-    "secret": identity.SECRET,
-    "serviceaccount": identity.SERVICE_ACCOUNT,
-    "priorityclass": identity.PRIORITY_CLASS,
-}
 
 
-class RefusedError(Exception):
+class RequestError(Exception):
     """The API server's answer is an error. `reason` is that of its status."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -50,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     except (NotOursError, UnsupportedError) as problem:
         print(f"error: REHEARSAL: {problem}", file=sys.stderr)
         return FAILED
-    except RefusedError as problem:
+    except RequestError as problem:
         print(f"Error from server ({problem.reason}): {problem}", file=sys.stderr)
         return FAILED
     print(text)
@@ -65,10 +60,6 @@ def _answer(state: View, words: list[str]) -> str:
     match rest:
         case ["get", raw] if raw.startswith("--raw=/"):
             return json.dumps(_read(state, raw.removeprefix("--raw="), str(users["version"])))
-        case ["get", kind, name, namespace, "--output=name", "--ignore-not-found"] if kind in _KINDS:
-            place = {"metadata": {"name": name, "namespace": namespace.removeprefix("--namespace=")}}
-            there = state.get(_KINDS[kind], identity.object_id(_KINDS[kind], place, {}))
-            return "" if there is None else f"{kind}/{name}"
         case ["create", raw, "--filename=-"] if raw.startswith("--raw=/"):
             return json.dumps(_create(state, raw.removeprefix("--raw="), json.load(sys.stdin)))
     raise UnsupportedError(f"the rehearsal's kubectl does not support: kubectl {' '.join(words)}")
@@ -85,14 +76,14 @@ def _read(state: View, path: str, version: str) -> Json:
             from rehearsal.clouds.kubernetes import api_server
 
             if not api_server.served(state, group, number):
-                raise RefusedError("NotFound", NO_RESOURCE)
+                raise RequestError("NotFound", NO_RESOURCE)
             return {"kind": "APIResourceList", "groupVersion": f"{group}/{number}"}
         case ["api", number, *below]:
             group = ""
         case ["apis", group, number, *below]:
             pass
         case _:
-            raise RefusedError("NotFound", NO_RESOURCE)
+            raise RequestError("NotFound", NO_RESOURCE)
     namespace = below[1] if below[:1] == ["namespaces"] and len(below) > 2 else ""
     plural, *names = below[2:] if namespace else below
     every = _objects(state, group, number, plural, namespace)
@@ -100,11 +91,17 @@ def _read(state: View, path: str, version: str) -> Json:
         found = next((each for each in every if each["metadata"]["name"] == names[0]), None)
         if found is None:
             resource = f"{plural}.{group}" if group else plural
-            raise RefusedError("NotFound", f'{resource} "{names[0]}" not found')
+            raise RequestError("NotFound", f'{resource} "{names[0]}" not found')
         return found
-    selectors = [each.split("=") for each in parse_qs(address.query).get("labelSelector", [])]
-    chosen = [each for each in every if all((each["metadata"].get("labels") or {}).get(k) == v for k, v in selectors)]
+    selectors = parse_qs(address.query).get("labelSelector", [])
+    chosen = [each for each in every if all(_selects(one, each["metadata"].get("labels") or {}) for one in selectors)]
     return {"kind": "List", "apiVersion": "v1", "items": chosen}
+
+
+def _selects(selector: str, labels: Json) -> bool:
+    """Return whether a selector KEY=VALUE or KEY in (VALUE,…) selects labels."""
+    key, word, value = selector.replace("=", " = ", 1).split(" ", 2)
+    return labels.get(key) in (value.strip("()").split(",") if word == "in" else [value])
 
 
 def _objects(state: View, group: str, version: str, plural: str, namespace: str) -> Iterator[Json]:
@@ -123,7 +120,7 @@ def _objects(state: View, group: str, version: str, plural: str, namespace: str)
 
 def _operator_of(release: Json) -> tuple[str, Json]:
     """Return the Deployment of KubeRay's release; of another one, nothing that anybody reads."""
-    from rehearsal.clouds.kubernetes.users_cluster import operator
+    from rehearsal.users_cluster import operator
 
     values: Any = release.get("values") or {}
     if release.get("chart") != "kuberay-operator":
@@ -141,7 +138,7 @@ def _create(state: View, path: str, body: Json) -> Json:
 
     refusal = api_server.refusal(state, urlsplit(path).path, body)
     if refusal is not None:
-        raise RefusedError(refusal.status, refusal.message)
+        raise RequestError(refusal.status, refusal.message)
     return body
 
 

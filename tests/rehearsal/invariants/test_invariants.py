@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.existing.checks import OWNER
+from infra.catalog.names import STACK_LABEL
 from infra.kubernetes.start_once import API_ACCESS
 from infra.settings import from_stack_file
 from rehearsal.engine.values import Path
@@ -76,7 +76,7 @@ class Change:
 BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
     existing.objects_are_marked_and_in_the_namespace: (
         Change(USERS, "NetworkPolicy", "metadata namespace", "default"),
-        Change(USERS, "Secret", f"metadata labels {OWNER}", "other"),
+        Change(USERS, "Secret", f"metadata labels {STACK_LABEL}", "other"),
     ),
     existing.workers_take_what_was_asked_for: (
         Change(USERS, "RayCluster", f"{RESOURCES} requests cpu", "3"),

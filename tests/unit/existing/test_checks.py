@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.catalog.names import STACK_LABEL
 from infra.existing.checks import problems
 from infra.existing.kubectl import LONGEST, Json, Kubectl, KubectlError, refusal
 from infra.existing.nodes import amount
-from infra.existing.questions import OWNER
 from infra.existing.workload import ray_args
 from infra.kubernetes.pods import RayArgs
 from infra.settings import KubernetesSettings, Problem, parse
@@ -222,7 +222,7 @@ def test_quota_that_the_workload_fills_is_no_problem() -> None:
     full = KubectlError("Forbidden", 'a "b" is forbidden: exceeded quota: c')
     refused = {"/rayclusters ": full, "/pods ": full}
     path = "/apis/ray.io/v1/namespaces/team/rayclusters/mine-ray"
-    assert found(Fake({path: {"metadata": {"labels": {OWNER: "mine"}}}}, refused)) == []
+    assert found(Fake({path: {"metadata": {"labels": {STACK_LABEL: "mine"}}}}, refused)) == []
     for absent in ("NotFound", "Forbidden"):
         assert paths(found(Fake({path: KubectlError(absent, "no")}, refused))) == ["namespace", "namespace"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from infra.catalog.names import STACK_LABEL
 from infra.existing import stack
-from infra.existing.checks import OWNER
 from infra.settings import parse
 from infra.settings.kubernetes import KubernetesSettings
 from tests.kubernetes.cloud_mocks import recorded
@@ -34,4 +34,4 @@ def test_provider_has_the_context_and_leaves_kubeconfig_to_itself(monkeypatch: p
     assert provider == {"context": "company", "clusterIdentifier": "company"}
     objects = [each.inputs["metadata"] for each in made if each.type.startswith("kubernetes:")]
     assert len(objects) == 6
-    assert {(each["namespace"], each["labels"][OWNER]) for each in objects} == {("team-a", "any")}
+    assert {(each["namespace"], each["labels"][STACK_LABEL]) for each in objects} == {("team-a", "any")}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.existing.checks import pods
+from infra.existing.objects import pods
 from infra.kubernetes.ray_cluster import ray_cluster_spec
 from infra.plan import ray_args
 from infra.settings import ClusterSettings, parse, pod_file

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra.catalog.names import GPU
+from infra.catalog.names import GPU, KUBERAY_LABELS, KUBERAY_NAMESPACE
 from infra.catalog.pins import KUBERAY, KUBERNETES_BUILT
 from infra.existing.workload import gpu_pod
-from infra.kubernetes.pods import KUBERAY_LABELS, KUBERAY_NAMESPACE
 from infra.settings import KubernetesSettings, Settings
 from infra.settings.common import pairs
 from rehearsal.clouds.kubernetes import identity
