@@ -77,8 +77,7 @@ def _reached(found: Found) -> Iterator[Problem]:
         body = found.maybe(f"/api/v1/namespaces/{found.namespace}")
     except KubectlError as error:
         if error.reason == "NotFound":
-            fix = f"kubectl create namespace {found.namespace}, or {ASK} for one"
-            yield found.problem("The cluster has no such namespace.", fix, "namespace", "context")
+            yield _no_namespace(found)
             return
         fix = "`kubectl config get-contexts` lists contexts; sign in again if your credentials have expired"
         fix = "install kubectl" if error.reason == "NoKubectl" else fix
@@ -86,6 +85,11 @@ def _reached(found: Found) -> Iterator[Problem]:
         return
     if part(body, "status", "phase") == "Terminating":
         yield found.problem("The namespace is being deleted.", "wait, or choose another", "namespace")
+
+
+def _no_namespace(found: Found) -> Problem:
+    fix = f"kubectl create namespace {found.namespace}, or {ASK} for one"
+    return found.problem("The cluster has no such namespace.", fix, "namespace", "context")
 
 
 def _version(found: Found) -> Iterator[Problem]:
@@ -279,6 +283,10 @@ def _dry_run(found: Found, body: Json) -> Iterator[Problem]:
     except KubectlError as error:
         refused = error
     full = "exceeded quota" in str(refused)
+    if refused.reason == "NotFound" and str(refused).startswith("namespaces "):
+        # The user may not read namespaces.
+        yield _no_namespace(found)
+        return
     if kind == "Pod":
         # KubeRay and the Job controller create pods, not the user. Pods of the stack that are there fill a quota.
         if _no_right(refused) or refused.reason == "AlreadyExists" or (full and found.exists):

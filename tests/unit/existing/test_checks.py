@@ -218,6 +218,12 @@ def test_refusal(kind: str, reason: str, message: str, changes: Json, expected: 
     assert (expected or "") in " ".join(each.message for each in reported)
 
 
+def test_namespace_that_the_user_may_not_read_and_does_not_exist() -> None:
+    no_namespace = KubectlError("NotFound", 'namespaces "team" not found')
+    [problem] = found(Fake({NAMESPACE: KubectlError("Forbidden", "no")}, {"/namespaces/team/": no_namespace}))
+    assert problem.message == "The cluster has no such namespace."
+
+
 def test_quota_that_the_workload_fills_is_no_problem() -> None:
     full = KubectlError("Forbidden", 'a "b" is forbidden: exceeded quota: c')
     refused = {"/rayclusters ": full, "/pods ": full}
