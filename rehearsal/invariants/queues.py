@@ -41,10 +41,8 @@ def workloads_wait_in_the_queue(stack: Stack) -> Iterator[str]:
     counts = [len(stack.charts("kueue")), len(stack.of("ClusterQueue")), len(stack.of("LocalQueue"))]
     yield from differs("releases, ClusterQueues, LocalQueues", counts, [int(queued and not users)] * 3)
     for workload in workloads(stack) if users else ():
-        waits = [(at(workload, "metadata.labels") or {}).get(QUEUE), at(workload, "spec.suspend")]
-        yield from differs(
-            f"{workload.name}: queue and suspend", waits, [stack.cluster.local_queue, True if queued else None]
-        )
+        waits = [(at(workload, "metadata.labels") or {}).get(QUEUE), bool(at(workload, "spec.suspend"))]
+        yield from differs(f"{workload.name}: queue and suspend", waits, [stack.cluster.local_queue, queued])
     for workload in workloads(stack) if queued and not users else ():
         namespace = at(workload, "metadata.namespace")
         (local,), (queue,) = stack.of("LocalQueue"), stack.of("ClusterQueue")

@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> int:
     except RequestError as problem:
         print(f"Error from server ({problem.reason}): {problem}", file=sys.stderr)
         return FAILED
-    print(text)
+    print(text, end="\n" if text else "")
     return 0
 
 
