@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rehearsal.clouds.kubernetes import connection, identity, quantities, schemas
+from infra.settings import from_stack_file
+from rehearsal.clouds.kubernetes import connection, identity, quantities, schemas, users_cluster
 from rehearsal.clouds.kubernetes.schemas import failures
 from rehearsal.engine.kind import Json, first_refusal, value_at
 from rehearsal.engine.state import View
@@ -336,3 +337,42 @@ def test_only_quantities_are_rewritten() -> None:
     before = {"limits": {"cpu": 4}, "sizeLimit": "1024Mi", "nominalQuota": 1000, "command": ["1000"], "limit": "1000"}
     after = {"limits": {"cpu": "4"}, "sizeLimit": "1Gi", "nominalQuota": "1k", "command": ["1000"], "limit": "1000"}
     assert quantities.rewritten([before]) == [after]
+
+
+@pytest.fixture
+def users(empty: View) -> View:
+    """The user's cluster of the stack file, with a queue."""
+    settings = from_stack_file(ROOT / "Pulumi.kubernetes.yaml", {"queue": "kueue", "localQueue": "team"})
+    users_cluster.prepare(empty, settings)
+    return empty
+
+
+def test_provider_of_a_context_reaches_the_users_cluster_alone(users: View) -> None:
+    assert connection.reaches({"context": "rdma-ray"}, users) is None
+    assert connection.reaches({"context": "other"}, users) is not None
+    assert connection.reaches({}, users) is not None
+    call = request(users, identity.NAMESPACE, named("a"), {"context": "rdma-ray"})
+    assert list(connection.open_pools(call)) == ["head", "worker-0", "worker-1"]
+
+
+def test_references_to_what_the_user_has_are_accepted(users: View) -> None:
+    def refusal(namespace: str, queue: str) -> str:
+        metadata = {"name": "r", "namespace": namespace, "labels": {identity.QUEUE: queue}}
+        inputs = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+        found = first_refusal(kind(identity.JOB), request(users, identity.JOB, inputs, {"context": "rdma-ray"}))
+        return "" if found is None else found.message
+
+    assert refusal("ray", "team") == ""
+    assert refusal("none", "team") == "metadata.namespace: none does not exist"
+    assert refusal("ray", "other") == "metadata.labels: ray/other does not exist"
+
+
+def test_users_cluster_serves_the_kinds_of_its_operators(users: View) -> None:
+    cluster = next(inputs for type_, inputs in made("queued-ray-cluster-and-job") if type_ == identity.RAY_CLUSTER)
+    inputs = changed(cluster, {"metadata": {"name": "r", "namespace": "ray", "labels": {}}})
+    call = request(users, identity.RAY_CLUSTER, inputs, {"context": "rdma-ray"})
+    assert first_refusal(kind(identity.RAY_CLUSTER), call) is None
+    users.remove(identity.DEFINITION, "rayclusters.ray.io")
+    refused = first_refusal(kind(identity.RAY_CLUSTER), call)
+    assert refused is not None
+    assert "no matches for kind" in refused.message
