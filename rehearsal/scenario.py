@@ -22,14 +22,13 @@ from rehearsal.clouds.kubernetes import schemas
 from rehearsal.clouds.registry import drift, running_nodes
 from rehearsal.depths import Depth
 from rehearsal.engine import faults
-from rehearsal.engine.commands import CommandResult, Engine, EngineError
+from rehearsal.engine.commands import CommandResult, Engine, EngineError, recover
 from rehearsal.engine.faults import Fault, FaultError
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.graph import Graph
 from rehearsal.invariants.invariant import Stack
 from rehearsal.invariants.violations import INVARIANTS, violations
 from rehearsal.report.outcome import OPERATIONS, Change, Outcome, Phase
-from tools.recovery import Place, mend_state_folder, settle
 
 if TYPE_CHECKING:
     from rehearsal.cluster.phases import ClusterPhases
@@ -121,8 +120,7 @@ class Scenario:
             raise FaultError("--fault: nothing is updated; add --change SETTING=VALUE, whose `up` the fault is for")
         settings = self._settings = from_stack_file(self._request.file)
         if not isinstance(settings, ClusterSettings):
-            known = "gke, eks, kubernetes"
-            raise NoCloudError(f"target: {settings.target} has no simulated cloud; targets with one: {known}")
+            raise NoCloudError(f"target: {settings.target} is not simulated; those that are: gke, eks, kubernetes")
         began = time.monotonic()
         depths.must_run(self._request.depth)
         before = self._request.before
@@ -346,11 +344,8 @@ class Scenario:
         def leftovers(_phase: _RunningPhase) -> str:
             left = self.engine.deployment().get("resources") or []
             gone = self._users - self.engine.objects()
-            self._leftovers = (
-                *self._objects(),
-                *(f"in the state: {one['urn']}" for one in left),
-                *(f"deleted, although it is the user's: {type_} {id_}" for type_, id_ in sorted(gone)),
-            )
+            users = (f"deleted, although it is the user's: {type_} {id_}" for type_, id_ in sorted(gone))
+            self._leftovers = (*self._objects(), *(f"in the state: {one['urn']}" for one in left), *users)
             return f"{len(self._leftovers)} objects left"
 
         self._command("destroy", self.engine.destroy, "delete", finished=leftovers)
@@ -391,18 +386,6 @@ class _RunningPhase:
         """Set the message and return the error that ends the rehearsal."""
         self.said = why
         return PhaseFailedError(why)
-
-
-def recover(engine: Engine) -> int:
-    """Recover a stack after its engine died, as `make up` does: repair state files, cancel the lock, settle creates."""
-    mend_state_folder(folder := engine.workspace.folder / "state")
-    if any((folder / ".pulumi" / "locks").rglob("*.json")):
-        engine.must("cancel", "--yes", engine.stack)
-    return settle(
-        Place.of(engine.stack, engine.workspace.folder / f"Pulumi.{engine.stack}.yaml", engine.workspace.environment()),
-        lambda *arguments: engine.must(*arguments, stack=True),
-        lambda *arguments: engine.must(*arguments, stack=True).text,
-    )
 
 
 def _first_refusal(text: str) -> str:

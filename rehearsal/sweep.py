@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rehearsal.engine import faults
-from rehearsal.engine.commands import CommandResult, Engine, EngineError
+from rehearsal.engine.commands import CommandResult, Engine, EngineError, recover
 from rehearsal.engine.faults import Fault, How
 from rehearsal.engine.workspace import ROOT, Workspace, in_parallel
-from rehearsal.scenario import recover
 from tools.recovery import UnclearError
 
 Command = Literal["up", "destroy"]

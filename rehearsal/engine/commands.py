@@ -12,7 +12,7 @@ from typing import Any
 
 from rehearsal.engine.state import State, Step, View
 from rehearsal.engine.workspace import ROOT, Workspace
-from tools.recovery import DESTROY, UP
+from tools.recovery import DESTROY, UP, Place, mend_state_folder, settle
 
 PULUMI = ROOT / ".tools" / "bin" / "pulumi"
 PARALLEL = 16
@@ -168,3 +168,15 @@ class Engine:
         """Return every object in the simulated clouds, as (type, id)."""
         with self.cloud_state.transaction() as state:
             return frozenset((type_, id_) for type_, id_, _ in state.all())
+
+
+def recover(engine: Engine) -> int:
+    """Recover a stack after its engine died, as `make up` does: repair state files, cancel the lock, settle creates."""
+    mend_state_folder(folder := engine.workspace.folder / "state")
+    if any((folder / ".pulumi" / "locks").rglob("*.json")):
+        engine.must("cancel", "--yes", engine.stack)
+    return settle(
+        Place.of(engine.stack, engine.workspace.folder / f"Pulumi.{engine.stack}.yaml", engine.workspace.environment()),
+        lambda *arguments: engine.must(*arguments, stack=True),
+        lambda *arguments: engine.must(*arguments, stack=True).text,
+    )

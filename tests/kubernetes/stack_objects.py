@@ -16,7 +16,8 @@ from tools.kubernetes.api import Json
 from workloads.nccl.job_manifest import manifests
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted(path for path in ROOT.glob("Pulumi.*.yaml") if "rdma-ray:target: local" not in path.read_text())
+CLOUDS = ("rdma-ray:target: gke", "rdma-ray:target: eks")
+FILES = sorted(path for path in ROOT.glob("Pulumi.*.yaml") if any(each in path.read_text() for each in CLOUDS))
 _SECRET = "4dabf18193072939515e22adb298388d"
 INDEXED_JOB = {"mode": "indexed-job", "entrypoint": "python /app/train.py"}
 QUEUED = "flex-start-queued"

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from rehearsal.engine import faults
-from rehearsal.engine.commands import PULUMI, CommandResult, Engine, EngineError
+from rehearsal.engine.commands import PULUMI, CommandResult, Engine, EngineError, recover
 from rehearsal.engine.faults import Fault, How
 from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.fork_server import ForkServer
-from rehearsal.scenario import recover
 from rehearsal.sweep import EngineState, Thing
 from tools.recovery import UP, Place, UnclearError, mend_state_folder, settle
 from tools.stack import explain_locks

@@ -153,8 +153,8 @@ def test_every_problem_is_reported_at_once(engine: Engine) -> None:
     for words in (
         "has 4 problems; nothing was created",
         "The cluster has no KubeRay: it does not serve ray.io/v1",
-        "There is no secret huggingface",
-        "none has room for a worker: cpu 2 (at most 1500m)",
+        "There is no Secret huggingface",
+        "has room for a worker: cpu 2 (at most 1500m)",
         "There is a NetworkPolicy kubernetes-ray-ingress, of the stack other, and this stack would overwrite it",
     ):
         assert words in text

@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rehearsal.clouds.kubernetes.users_cluster import prepare
 
 from infra.existing.kubectl import Kubectl, RefusedError
 from infra.settings import from_stack_file
 from rehearsal.clouds.kubernetes import command_line, identity
-from rehearsal.clouds.kubernetes.users_cluster import prepare
 from rehearsal.engine.state import State
 from rehearsal.engine.workspace import FOLDER, PROGRAMS, ROOT, Workspace
 
