@@ -62,16 +62,10 @@ def stack_file(folder: Path, settings: Mapping[str, Any]) -> Path:
 
 def settings_of(file: Path, changes: tuple[str, ...] = ()) -> KubernetesSettings:
     """Return the settings of a stack file with changes of the command line."""
-    values = {path.partition("[")[0]: value for path, _, value in (each.partition("=") for each in changes)}
-    lists = {path: yaml.safe_load(f"[{values[path]}]") for path in ("ray.volumes", "ray.secrets") if path in values}
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    content["config"] = changed(
-        content["config"], {f"rdma-ray:{path}": each for path, each in {**values, **lists}.items()}
-    )
-    file.with_name("changed").mkdir(exist_ok=True)
-    other = file.with_name("changed") / file.name
-    other.write_text(yaml.safe_dump(content), encoding="utf-8")
-    settings = from_stack_file(other)
+    values: dict[str, Any] = {}
+    for path, _, value in (each.partition("=") for each in changes):
+        values |= {path.removesuffix("[0]"): [value]} if path.endswith("[0]") else {path: value}
+    settings = from_stack_file(file, values)
     assert isinstance(settings, KubernetesSettings)
     return settings
 

@@ -7,6 +7,7 @@ are access reviews, so what others need is imported in functions.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ FAILED = 1
 """Exit status of kubectl for every error."""
 NO_RESOURCE = "the server could not find the requested resource"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_TERM = re.compile(r"([^,= ]+)(?: in \(([^)]*)\)|=([^,]*))(?:,|$)")
+"""A requirement of a label selector: KEY=VALUE, or KEY in (VALUE,VALUE)."""
 
 
 class RequestError(Exception):
@@ -48,7 +51,7 @@ def main(words: Sequence[str]) -> int:
     except RequestError as problem:
         print(f"Error from server ({problem.reason}): {problem}", file=sys.stderr)
         return FAILED
-    print(text, end="\n" if text else "")
+    print(text)
     return 0
 
 
@@ -93,15 +96,14 @@ def _read(state: View, path: str, version: str) -> Json:
             resource = f"{plural}.{group}" if group else plural
             raise RequestError("NotFound", f'{resource} "{names[0]}" not found')
         return found
-    selectors = parse_qs(address.query).get("labelSelector", [])
-    chosen = [each for each in every if all(_selects(one, each["metadata"].get("labels") or {}) for one in selectors)]
+    terms = [each for text in parse_qs(address.query).get("labelSelector", []) for each in _TERM.findall(text)]
+    wanted = {key: several.split(",") if several else [value] for key, several, value in terms}
+    chosen = [
+        each
+        for each in every
+        if all((each["metadata"].get("labels") or {}).get(key) in values for key, values in wanted.items())
+    ]
     return {"kind": "List", "apiVersion": "v1", "items": chosen}
-
-
-def _selects(selector: str, labels: Json) -> bool:
-    """Return whether a selector KEY=VALUE or KEY in (VALUE,…) selects labels."""
-    key, word, value = selector.replace("=", " = ", 1).split(" ", 2)
-    return labels.get(key) in (value.strip("()").split(",") if word == "in" else [value])
 
 
 def _objects(state: View, group: str, version: str, plural: str, namespace: str) -> Iterator[Json]:
