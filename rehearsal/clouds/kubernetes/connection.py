@@ -115,7 +115,7 @@ def version(live: Json) -> tuple[int, int] | None:
 def open_pools(call: Call) -> Iterator[str]:
     """Yield the node pools (GKE), node groups (EKS) or nodes (the user's) that take pods without tolerations."""
     id_, live = here(call)
-    if not id_:
+    if live and not id_:
         every = ((name, value_at(node, "spec.taints")) for _, name, node in call.state.all(identity.NODE))
         yield from (name for name, taints in every if not taints)
         return
