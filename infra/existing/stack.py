@@ -53,7 +53,16 @@ class KubernetesStack(pulumi.ComponentResource):
         releases: list[pulumi.Resource] = []
         if settings.install_kuberay and settings.ray.mode != "indexed-job":
             place, labels = settings.namespace, {STACK_LABEL: name}
-            operator = KubeRay("kuberay", args.head_selector, [], inside, mirror=None, namespace=place, labels=labels)
+            operator = KubeRay(
+                "kuberay",
+                args.head_selector,
+                [],
+                inside,
+                mirror=None,
+                namespace=place,
+                labels=labels,
+                tolerations=args.head_tolerations,
+            )
             releases.append(operator.release)
         operators = Operators(namespace=settings.namespace, resources=releases)
         self.workload = Workload("ray", args, inside, operators=operators, depends_on=[])

@@ -88,6 +88,7 @@ class KubeRay(pulumi.ComponentResource):
     Args:
         namespace: Existing namespace of Ray, in which the operator also runs; None for NAMESPACE, and an own one.
         labels: Labels of the operator.
+        tolerations: Taints that the operator tolerates, as in a pod.
     """
 
     def __init__(
@@ -100,10 +101,12 @@ class KubeRay(pulumi.ComponentResource):
         mirror: str | None,
         namespace: str | None = None,
         labels: Mapping[str, str] | None = None,
+        tolerations: Sequence[Mapping[str, str]] = (),
     ) -> None:
         super().__init__("rdma-ray:kubernetes:KubeRay", name, {}, opts)
         values = {
             "nodeSelector": dict(node_selector),
+            **({"tolerations": [dict(each) for each in tolerations]} if tolerations else {}),
             "image": image_values(KUBERAY, mirror),
             # A role in the namespace that it watches, instead of one in all of them, which includes their Secrets.
             **({"labels": dict(labels)} if labels else {}),
