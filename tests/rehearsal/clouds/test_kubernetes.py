@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from infra.settings import from_stack_file
-from rehearsal.clouds.kubernetes import connection, identity, quantities, schemas, users_cluster
+from rehearsal import users_cluster
+from rehearsal.clouds.kubernetes import connection, identity, quantities, schemas
 from rehearsal.clouds.kubernetes.schemas import failures
 from rehearsal.engine.kind import Json, first_refusal, value_at
 from rehearsal.engine.state import View
