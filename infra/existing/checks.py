@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 from infra.catalog.names import STACK_LABEL
-from infra.catalog.pins import KUBERAY, RAY_API
+from infra.catalog.pins import KUBERAY, KUEUE_API, RAY_API
 from infra.existing.kubectl import Json, Kubectl, KubectlError, one_line
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
@@ -28,7 +28,7 @@ OLDEST_KUBERAY = (1, 6)
 OLDEST_FOR_JOBS = (1, 33)
 """Kubernetes with the success policy of a Job (KEP-3998, stable in 1.33)."""
 PARALLEL = 8
-QUEUE_APIS = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+QUEUE_APIS = (KUEUE_API, f"{KUEUE_API.partition('/')[0]}/v1beta1")
 OPERATORS = "labelSelector=app.kubernetes.io%2Fname+in+(kuberay-operator,kuberay)"
 """Selects the operator of KubeRay's chart and of its manifests (config/manager, v1.6.2)."""
 
@@ -123,6 +123,15 @@ def _kuberay(found: Found) -> Iterator[Problem]:
                 "clusters.",
                 "set installKuberay to false",
                 "installKuberay",
+            )
+        elif not every and found.serves(RAY_API) and "-gke." in str(part(found.maybe("/version"), "gitVersion")):
+            yield found.problem(
+                f"The cluster serves {RAY_API} without a visible operator: GKE's Ray add-on, beside which no other may "
+                "run, or what an earlier KubeRay left.",
+                "set installKuberay to false; without the add-on, first delete the CRDs and all of their "
+                "objects: kubectl delete crd rayclusters.ray.io rayjobs.ray.io rayservices.ray.io",
+                "installKuberay",
+                source="GKE docs, Ray on GKE add-on; ray-project/kuberay #3115, read 2026-11",
             )
         return
     if not found.serves(RAY_API):
@@ -253,12 +262,15 @@ def _rights(args: RayArgs, settings: KubernetesSettings) -> list[tuple[str, str,
     used = [("get", "", "pods"), ("list", "", "pods"), ("get", "", "pods/log"), ("create", "", "pods/portforward")]
     if settings.install_kuberay and settings.ray.mode != "indexed-job":
         used += [("create", "apps", "deployments"), ("create", RBAC, "roles"), ("create", RBAC, "rolebindings")]
+        used.append(("create", "apiextensions.k8s.io", "customresourcedefinitions"))
     return [*used, *((verb, *kind) for kind in kinds for verb in ("patch", "delete"))]
 
 
 def _right(found: Found, right: tuple[str, str, str]) -> Iterator[Problem]:
     verb, group, resource = right
-    if not found.cluster.allowed(verb, group, resource, found.namespace):
+    # A review for the whole cluster has no namespace.
+    namespace = "" if resource == "customresourcedefinitions" else found.namespace
+    if not found.cluster.allowed(verb, group, resource, namespace):
         found.lacking.append((f"{resource}.{group}" if group else resource, verb))
     yield from ()
 

@@ -24,7 +24,7 @@ def ray_args(settings: KubernetesSettings, name: str) -> RayArgs:
         head_tolerations=_tolerations(nodes.head_tolerations),
         accounts=(account, account) if account else (f"{name}-head", f"{name}-worker"),
         existing_accounts=account is not None,
-        operator_namespace=None,
+        operator_anywhere=True,
         metrics_namespace=METRICS_NAMESPACE,
         folder=claimed(storage.claim, storage.mount_path) if storage.claim else None,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.catalog.names import JOB_LABEL, KUBERAY_NAMESPACE, METRICS_PORT, RAY_CLUSTER
+from infra.catalog.names import JOB_LABEL, METRICS_PORT, RAY_CLUSTER
 from infra.settings.common import pairs
 from infra.settings.pod_file import PodFile
 
@@ -109,7 +109,7 @@ class RayArgs:
         head_tolerations: Taints that the head tolerates, as in a pod.
         accounts: ServiceAccounts of the head's pod and of the workers'.
         existing_accounts: Whether they are the user's own, which the stack does not make.
-        operator_namespace: Namespace of KubeRay's operator; None if it may be in any.
+        operator_anywhere: Whether KubeRay's operator may be in any namespace, not only in the stack's own.
         head_environment: Variables that the head needs on this cloud.
         worker_environment: Variables that Ray on a GPU node needs on this cloud.
         notice_s: Seconds that a worker has after its SIGTERM, the fewest of the stack's kinds of capacity.
@@ -127,7 +127,7 @@ class RayArgs:
     head_tolerations: Sequence[Mapping[str, str]] = ()
     accounts: tuple[str, str] = (HEAD_ACCOUNT, WORKER_ACCOUNT)
     existing_accounts: bool = False
-    operator_namespace: str | None = KUBERAY_NAMESPACE
+    operator_anywhere: bool = False
     head_environment: Sequence[Variable] = ()
     worker_environment: Sequence[Variable] = ()
     notice_s: int = NOTICE_S

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.catalog.names import DASHBOARD_PORT, KUBERAY_LABELS, METRICS_PORTS, NODE_TYPE, SERVE_PORT
+from infra.catalog.names import DASHBOARD_PORT, KUBERAY_LABELS, KUBERAY_NAMESPACE, METRICS_PORTS, NODE_TYPE, SERVE_PORT
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, SERVICE_POD, RayArgs, script_files
@@ -79,8 +79,15 @@ def ingress_policy(args: RayArgs) -> dict[str, Any]:
     and `kubectl port-forward`, which uses the kubelet, bypass network policies.
     """
     pods = {"podSelector": {"matchLabels": args.labels}}
-    place = {} if args.operator_namespace is None else _namespace(args.operator_namespace)
-    operator = {"namespaceSelector": place, "podSelector": {"matchLabels": KUBERAY_LABELS}}
+    operator = {
+        "namespaceSelector": _namespace(KUBERAY_NAMESPACE),
+        "podSelector": {"matchLabels": KUBERAY_LABELS},
+    }
+    if args.operator_anywhere:
+        ((label, name),) = KUBERAY_LABELS.items()
+        # The second one is that of KubeRay's manifests without the chart (config/manager, v1.6.2).
+        chosen = {"key": label, "operator": "In", "values": [name, "kuberay"]}
+        operator = {"namespaceSelector": {}, "podSelector": {"matchExpressions": [chosen]}}
     operated = args.settings.ray.mode != "indexed-job"
     # The operator asks the head's proxy of Ray Serve whether it takes requests.
     asked = (DASHBOARD_PORT, SERVE_PORT) if args.settings.ray.mode == "service" else (DASHBOARD_PORT,)

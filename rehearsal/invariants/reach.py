@@ -87,8 +87,10 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
         yield from differs("policies", found, [(at(workload, "metadata.namespace"), own)])
         peers, dashboard, metrics = at(stack.of("NetworkPolicy")[0], "spec.ingress")
         yield from differs("peers", peers, {"from": [{"podSelector": own}]})
-        names = {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}
-        # A user's operator may be in any namespace.
+        label, name = "app.kubernetes.io/name", "kuberay-operator"
+        either = [{"key": label, "operator": "In", "values": [name, "kuberay"]}]
+        # A user's operator may be in any namespace, and of the chart or of the manifests.
+        names = {"matchExpressions": either} if stack.on_users_cluster else {"matchLabels": {label: name}}
         charts = [] if stack.on_users_cluster else stack.charts("kuberay-operator")
         places = [{"matchLabels": {"kubernetes.io/metadata.name": at(chart, "namespace")}} for chart in charts] or [{}]
         operator = {"namespaceSelector": places[0], "podSelector": names}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.catalog.names import KUBERAY_LABELS, STACK_LABEL
-from infra.catalog.pins import KUEUE_API, RAY
+from infra.catalog.pins import ADMISSION_API, KUEUE_API, RAY
 from infra.existing.checks import problems
 from infra.existing.kubectl import Kubectl
 from infra.existing.objects import pods
@@ -183,7 +183,7 @@ def claim(cluster: Cluster, namespace: str, name: str, mode: str) -> None:
 @contextmanager
 def policy(cluster: Cluster, namespace: str, group: str, resource: str, rule: str) -> Iterator[None]:
     """Have a rule for new objects of a resource in a namespace."""
-    api, kind = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
+    api, kind = ADMISSION_API, "ValidatingAdmissionPolicy"
     matched = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource]}
     denied = {"expression": rule, "message": "not here"}
     spec = {"matchConstraints": {"resourceRules": [matched]}, "validations": [denied]}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.names import STACK_LABEL
-from infra.catalog.pins import KUEUE_API
+from infra.catalog.pins import KUBERAY, KUEUE_API
 from infra.existing import kubectl as user_kubectl
 from infra.existing.objects import resource_of
 from infra.existing.workload import ray_args
@@ -205,26 +205,26 @@ def test_older_definitions_of_kuberay(cluster: Cluster, team: str) -> None:
 def test_older_operator(cluster: Cluster, team: str) -> None:
     with operator(cluster, "v1.3.0"):
         is_one(cluster.problems(team), "context", "KubeRay is 1.3, but the stack needs 1.6 or later")
-    with operator(cluster, "v1.6.2"):
+    with operator(cluster, f"v{KUBERAY.version}"):
         assert cluster.problems(team) == []
         assert cluster.problems(team, context=cluster.user(team, *EVERY_RIGHT)) == []
 
 
 @pytest.mark.parametrize("arguments", [["--watch-namespace", "x,y"], ["--watch-namespace=x"]])
 def test_operator_that_watches_another_namespace(cluster: Cluster, team: str, arguments: list[str]) -> None:
-    with operator(cluster, "v1.6.2", arguments):
+    with operator(cluster, f"v{KUBERAY.version}", arguments):
         is_one(cluster.problems(team), "namespace", "in the Deployment kuberay-1/kuberay-operator, and watches other")
         assert cluster.problems(team, {"installKuberay": True}) == []
-    with operator(cluster, "v1.6.2", [*arguments[:-1], f"{arguments[-1]},{team}"]):
+    with operator(cluster, f"v{KUBERAY.version}", [*arguments[:-1], f"{arguments[-1]},{team}"]):
         assert cluster.problems(team) == []
 
 
 def test_operator_beside_the_stacks(cluster: Cluster, team: str) -> None:
-    with operator(cluster, "v1.6.2"):
+    with operator(cluster, f"v{KUBERAY.version}"):
         is_one(cluster.problems(team, {"installKuberay": True}), "installKuberay", "two operators", "to false")
-    with operator(cluster, "v1.6.2", labels={STACK_LABEL: STACK}):
+    with operator(cluster, f"v{KUBERAY.version}", labels={STACK_LABEL: STACK}):
         assert cluster.problems(team, {"installKuberay": True}) == []
-    with operator(cluster, "v1.6.2", labels={STACK_LABEL: "other"}):
+    with operator(cluster, f"v{KUBERAY.version}", labels={STACK_LABEL: "other"}):
         is_one(cluster.problems(team, {"installKuberay": True}), "installKuberay", "two operators")
 
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from infra.catalog.names import STACK_LABEL
-from infra.catalog.pins import KUEUE_API
+from infra.catalog.pins import KUEUE_API, RAY_API
 from rehearsal.engine.commands import Engine
 from rehearsal.fork_server import ForkServer
 from tests.kubernetes.queries import condition, is_ready
@@ -144,7 +144,7 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugi
     assert said.ok, said.text
     [changed] = [step for step in engine.steps() if step.verb != "same"]
     assert (changed.verb, changed.outcome) == ("update", "done")
-    cluster = users.api.get("ray.io/v1", "RayCluster", NAME, TEAM)
+    cluster = users.api.get(RAY_API, "RayCluster", NAME, TEAM)
     assert cluster is not None
     assert cluster["spec"]["workerGroupSpecs"][0]["maxReplicas"] == 1
     said = engine.preview()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.catalog.names import STACK_LABEL
+from infra.catalog.pins import KUBERNETES_BUILT, KUEUE_API, RAY, RAY_API
 from infra.existing.checks import problems
 from infra.existing.kubectl import LONGEST, Json, Kubectl, KubectlError, refusal
 from infra.existing.nodes import amount
@@ -27,7 +28,7 @@ FILE: Json = {
     "namespace": "team",
     "nodes": {"gpus": 8, "cpus": 180, "memoryGib": 1800, "selector": ["pool=gpu"]},
     "fabric": "socket",
-    "ray": {"image": "example/ray:2.60.0-py311-cu128"},
+    "ray": {"image": f"example/ray:{RAY}-py311-cu128"},
 }
 JOB = {"ray.mode": "indexed-job", "ray.entrypoint": "train"}
 ALL = {
@@ -51,9 +52,9 @@ FULL: Json = {
     NAMESPACE: {"status": {"phase": "Active"}},
     "/version": {"major": "1", "minor": "36+"},
     OPERATORS: {"items": [OPERATOR]},
-    "/apis/ray.io/v1": {},
-    "/apis/kueue.x-k8s.io/v1beta2": {},
-    "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/team": {
+    f"/apis/{RAY_API}": {},
+    f"/apis/{KUEUE_API}": {},
+    f"/apis/{KUEUE_API}/namespaces/team/localqueues/team": {
         "status": {"conditions": [{"type": "Active", "status": "False", "message": "stopped"}]}
     },
     f"{NAMESPACE}/persistentvolumeclaims/shared": {"spec": {"accessModes": ["ReadWriteOnce"]}},
@@ -227,10 +228,19 @@ def test_namespace_that_the_user_may_not_read_and_does_not_exist() -> None:
 def test_quota_that_the_workload_fills_is_no_problem() -> None:
     full = KubectlError("Forbidden", 'a "b" is forbidden: exceeded quota: c')
     refused = {"/rayclusters ": full, "/pods ": full}
-    path = "/apis/ray.io/v1/namespaces/team/rayclusters/mine-ray"
+    path = f"/apis/{RAY_API}/namespaces/team/rayclusters/mine-ray"
     assert found(Fake({path: {"metadata": {"labels": {STACK_LABEL: "mine"}}}}, refused)) == []
     for absent in ("NotFound", "Forbidden"):
         assert paths(found(Fake({path: KubectlError(absent, "no")}, refused))) == ["namespace", "namespace"]
+
+
+def test_operator_of_gkes_addon_is_not_seen_and_not_joined() -> None:
+    served = {"/version": {"gitVersion": f"v{KUBERNETES_BUILT}-gke.1000"}, OPERATORS: {"items": []}}
+    [problem] = found(Fake(served), {"installKuberay": True})
+    assert "GKE's Ray add-on" in problem.message
+    elsewhere = served | {"/version": {"gitVersion": f"v{KUBERNETES_BUILT}"}}
+    absent = served | {f"/apis/{RAY_API}": KubectlError("NotFound", "no")}
+    assert [found(Fake(each), {"installKuberay": True}) for each in (elsewhere, absent)] == [[], []]
 
 
 def test_reviews_that_are_not_yes_are_no() -> None:
