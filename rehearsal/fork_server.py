@@ -27,11 +27,14 @@ from rehearsal.clouds.registry import PACKAGES
 from rehearsal.engine.workspace import ROOT
 
 _CLIENT = Path(__file__).with_name("fork_client.py")
-_LANGUAGE = "language"
+_LANGUAGE, _KUBECTL = "language", "kubectl"
 _MODULES = (
     "infra.eks.stack",
+    "infra.existing.stack",
     "infra.gke.stack",
+    "rehearsal.clouds.kubernetes.api_server",
     "rehearsal.plugin",
+    "rehearsal.users_kubectl",
     *(f"rehearsal.clouds.{package}.cloud" for package in PACKAGES),
     "tools.host.language_host",
     # The SDKs import these on first use; otherwise every fork would repeat the imports.
@@ -57,7 +60,11 @@ class ForkServer:
         self.bin = folder / "bin"
         self.bin.mkdir()
         address = str(folder / "socket")
-        names = {"pulumi-language-python": _LANGUAGE, **{f"pulumi-resource-{name}": name for name in PACKAGES}}
+        names = {
+            "pulumi-language-python": _LANGUAGE,
+            "kubectl": _KUBECTL,
+            **{f"pulumi-resource-{name}": name for name in PACKAGES},
+        }
         for name, what in names.items():
             # Isolated and without site-packages, so that the client starts fast.
             words = [sys.executable, "-I", "-S", str(_CLIENT), address, what]
@@ -123,7 +130,7 @@ def _become(client: socket.socket) -> None:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         client.settimeout(None)
-        text, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 3)
+        text, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 4)
         while not text.endswith(b"\n"):
             more = client.recv(1 << 20)
             if not more:
@@ -131,7 +138,8 @@ def _become(client: socket.socket) -> None:
                 return
             text += more
         request = json.loads(text)
-        *outputs, folder = descriptors
+        *outputs, folder, stdin = descriptors
+        os.dup2(stdin, 0)
         for number, output in enumerate(outputs, start=1):
             os.dup2(output, number)
         os.fchdir(folder)
@@ -146,6 +154,12 @@ def _become(client: socket.socket) -> None:
 
             language_host.serve(gone.is_set)
             status = 0
+        elif request["what"] == _KUBECTL:
+            from rehearsal import users_kubectl
+
+            status = users_kubectl.main(request["arguments"])
+            sys.stdout.flush()
+            client.send(bytes([status]))
         else:
             from rehearsal import plugin
 
