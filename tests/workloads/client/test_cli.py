@@ -150,4 +150,4 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
     assert json.loads(said) == LOCAL | {
         "schema": "rdma-ray/outputs/1",
         "ray": LOCAL["ray"] | {"mode": "cluster", "serve": None, "serveToken": None, "token": "**********"},
-    } | dict.fromkeys(["location", "machine", "kubeconfig", "namespace", "storage", "queue"])
+    } | dict.fromkeys(["location", "machine", "kubeconfig", "context", "namespace", "storage", "queue"])
