@@ -25,7 +25,8 @@ def typos(body: Json) -> Mistakes:
         # In other kinds a selector is a structure.
         free = path and (path[-1] in FREE or (body["kind"] == "Service" and path == ("spec", "selector")))
         if isinstance(value, dict) and value and not free:
-            place = (*path, f"{next(iter(value))}s")
+            # Not an s: a Service has clusterIP and clusterIPs.
+            place = (*path, f"{next(iter(value))}x")
             yield place, changed(body, place, "planted")
 
 
