@@ -112,7 +112,7 @@ def test_up_that_cannot_work_creates_nothing(users: Company, plugins: Path, tmp_
     set_in(engine, "rdma-ray:ray", "volumes", to=["absent-claim=/datasets"])
     said = engine.up()
     assert not said.ok
-    for words in ("There is no secret absent-secret", "There is no persistentvolumeclaim absent-claim"):
+    for words in ("There is no Secret absent-secret", "There is no PersistentVolumeClaim absent-claim"):
         assert words in said.text, said.text
     assert engine.steps() == []
     left = differences(before, snapshot(users.api))
