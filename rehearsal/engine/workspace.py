@@ -96,13 +96,14 @@ class Workspace:
         users = ("PULUMI_", "GOOGLE_", "KUBECONFIG")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(users)}
         tools = [str(PROGRAMS), str(ROOT / ".tools" / "bin"), os.environ.get("PATH", os.defpath)]
+        tools = tools if self.plugins == PLUGINS else [str(self.plugins), *tools]
         if self.control_plane is not None:
             kubectl, kubeconfig = self.control_plane
             tools.insert(0, str(kubectl))
             inherited["KUBECONFIG"] = str(kubeconfig)
         return inherited | {
             FOLDER: str(self.folder),
-            "PATH": os.pathsep.join(tools if self.plugins == PLUGINS else [str(self.plugins), *tools]),
+            "PATH": os.pathsep.join(tools),
             "PULUMI_BACKEND_URL": self.backend,
             # Not that of the stack file's own state, and not empty: the program refuses that for a cloud.
             "PULUMI_CONFIG_PASSPHRASE": "rehearsal",

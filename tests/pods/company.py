@@ -71,7 +71,8 @@ class Company:
     def engine(self, folder: Path, plugins: Path, stack: str, file: Path) -> Engine:
         """Return the engine with an initialized stack, whose provider has the user's rights."""
         assert self.pod_cluster.cluster is not None
-        workspace = _UsersWorkspace(folder, plugins, self.environment)
+        workspace = Workspace(folder, plugins)
+        workspace.control_plane = (builds.programs("kubectl")["kubectl"].parent, self.kubeconfig)
         workspace.begin(stack, file)
         engine = Engine(workspace, stack)
         plane = self.pod_cluster.cluster.plane
@@ -86,20 +87,6 @@ class Company:
         """The user's kubectl and kubeconfig."""
         path = f"{builds.programs('kubectl')['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
         return {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
-
-
-class _UsersWorkspace(Workspace):
-    """Workspace in which the real kubectl comes first."""
-
-    def __init__(self, folder: Path, plugins: Path, added: Mapping[str, str]) -> None:
-        super().__init__(folder, plugins)
-        self._added = added
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment of every process of the rehearsal."""
-        its = super().environment()
-        kubectl = self._added["PATH"].partition(os.pathsep)[0]
-        return its | {"KUBECONFIG": self._added["KUBECONFIG"], "PATH": f"{kubectl}{os.pathsep}{its['PATH']}"}
 
 
 @contextlib.contextmanager
