@@ -31,8 +31,9 @@ from tests.workloads.serving.checkpoint import trained
 from tests.workloads.stack_outputs import LOCAL
 from tools.kubernetes.api import Json
 
-RATE, AFTER_S, LONGEST_S = 200, 60, 420
-"""Requests a second; seconds of them after the first answer of the next version; seconds of them at most."""
+RATE, AFTER_S, LONGEST_S = 100, 60, 420
+"""Requests a second, which two slow cores answer while a second cluster starts on them; seconds of them after the
+first answer of the next version; seconds of them at most."""
 LOAD = textwrap.dedent(
     """
     import asyncio, collections, json, sys, time
