@@ -17,9 +17,8 @@ from infra.catalog.pins import KUBERAY, KUEUE_API, RAY_API
 from infra.existing.kubectl import Json, Kubectl, KubectlError, one_line
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
-from infra.existing.questions import ASK, Found, part, parts
+from infra.existing.questions import ASK, NOT_SHOWN, Found, part, parts
 from infra.kubernetes.pods import RBAC, RayArgs
-from infra.kubernetes.workload_objects import every_object
 from infra.settings import KubernetesSettings, Problem
 from infra.settings.common import pairs
 
@@ -50,12 +49,13 @@ def problems(cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stac
     if first := [*_reached(found)]:
         return first
     checks: list[Check] = [_version, _kuberay, _queue, _named, node_problems]
-    checks += [partial(_right, right=right) for right in _rights(args, settings)]
-    checks += [partial(_dry_run, body=body) for body in every_object(args)]
+    checks += [partial(_right, right=right) for right in _rights(found)]
+    checks += [partial(_dry_run, body=body) for body in found.objects]
     every = _all(found, checks)
     # Last: the other answers tell what a refusal of a pod would repeat.
     missing = {path for problem in every for path in problem.settings[:1]}
-    every += _one_of_each_kind(_all(found, [partial(_dry_run, body=body) for body in pods(args, missing)]))
+    like_ours = pods(args, found.objects, missing)
+    every += _one_of_each_kind(_all(found, [partial(_dry_run, body=body) for body in like_ours]))
     return [*{str(each): each for each in [*every, *_lacking(found)]}.values()]
 
 
@@ -126,8 +126,8 @@ def _kuberay(found: Found) -> Iterator[Problem]:
             )
         elif not every and found.serves(RAY_API) and "-gke." in str(part(found.maybe("/version"), "gitVersion")):
             yield found.problem(
-                f"The cluster serves {RAY_API} without a visible operator: GKE's Ray add-on, beside which no other may "
-                "run, or what an earlier KubeRay left.",
+                f"The cluster serves {RAY_API} without a visible operator: GKE's Ray add-on, which must be the only "
+                "operator of a cluster, or CRDs that an earlier installation left.",
                 "set installKuberay to false; without the add-on, first delete the CRDs and all of their "
                 "objects: kubectl delete crd rayclusters.ray.io rayjobs.ray.io rayservices.ray.io",
                 "installKuberay",
@@ -194,11 +194,8 @@ def _queue(found: Found) -> Iterator[Problem]:
     for api in QUEUE_APIS:
         if not found.serves(api):
             continue
-        try:
-            queue = found.maybe(f"/apis/{api}/namespaces/{found.namespace}/localqueues/{name}")
-        except KubectlError as error:
-            if error.reason != "NotFound":
-                raise
+        queue = found.look(f"/apis/{api}/namespaces/{found.namespace}/localqueues/{name}")
+        if queue is None:
             fix = f"`kubectl -n {found.namespace} get localqueues` lists those that are there"
             yield found.problem("The namespace has no such LocalQueue.", fix, "localQueue", "namespace")
             return
@@ -232,14 +229,11 @@ def _named(found: Found) -> Iterator[Problem]:
         "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     }
     for kind, name, path in read:
-        try:
-            body = found.maybe(f"{place[kind]}/{name}") or {}
-        except KubectlError as error:
-            if error.reason != "NotFound":
-                raise
+        live = found.look(f"{place[kind]}/{name}")
+        if live is None:
             yield _absent(found, kind, name, path)
             continue
-        modes = part(body, "spec", "accessModes") if kind != "PriorityClass" else None
+        modes = part(live, "spec", "accessModes") if kind != "PriorityClass" else None
         if isinstance(modes, list) and modes and not {"ReadWriteMany", "ReadOnlyMany"} & {*map(str, modes)}:
             yield found.problem(
                 f"The claim {name} is {_few(map(str, modes))}: only one node can mount it, and others would wait.",
@@ -253,26 +247,27 @@ def _absent(found: Found, kind: str, name: str, path: str) -> Problem:
     return found.problem(f"There is no {kind} {name}.", fix, path, "namespace")
 
 
-def _rights(args: RayArgs, settings: KubernetesSettings) -> list[tuple[str, str, str]]:
+def _rights(found: Found) -> list[tuple[str, str, str]]:
     """Return the rights (verb, group, resource) that no dry run shows: the stack's, and those of `rdma-ray`.
 
     Not to read, which Pulumi needs to change an object only: many roles may write Secrets that they may not read.
     """
-    kinds = sorted({(group_of(each), resource_of(each["kind"])) for each in every_object(args)})
+    kinds = sorted({(group_of(each), resource_of(each["kind"])) for each in found.objects})
     used = [("get", "", "pods"), ("list", "", "pods"), ("get", "", "pods/log"), ("create", "", "pods/portforward")]
-    if settings.install_kuberay and settings.ray.mode != "indexed-job":
+    if found.settings.install_kuberay and found.settings.ray.mode != "indexed-job":
         used += [("create", "apps", "deployments"), ("create", RBAC, "roles"), ("create", RBAC, "rolebindings")]
         used.append(("create", "apiextensions.k8s.io", "customresourcedefinitions"))
     return [*used, *((verb, *kind) for kind in kinds for verb in ("patch", "delete"))]
 
 
-def _right(found: Found, right: tuple[str, str, str]) -> Iterator[Problem]:
+def _right(found: Found, right: tuple[str, str, str]) -> list[Problem]:
+    """Note a right that the user lacks, for `_lacking`."""
     verb, group, resource = right
     # A review for the whole cluster has no namespace.
     namespace = "" if resource == "customresourcedefinitions" else found.namespace
     if not found.cluster.allowed(verb, group, resource, namespace):
-        found.lacking.append((f"{resource}.{group}" if group else resource, verb))
-    yield from ()
+        found.lacks(*right)
+    return []
 
 
 def _lacking(found: Found) -> Iterator[Problem]:
@@ -304,7 +299,7 @@ def _dry_run(found: Found, body: Json) -> Iterator[Problem]:
         if _no_right(refused) or refused.reason == "AlreadyExists" or (full and found.exists):
             return
     elif _no_right(refused):
-        found.lacking.append((f"{resource_of(kind)}.{group}" if group else resource_of(kind), "create"))
+        found.lacks("create", group, resource_of(kind))
         return
     elif refused.reason == "AlreadyExists" or full:
         owner = _owner(found, f"{path}/{name}")
@@ -351,13 +346,8 @@ def _no_right(refused: KubectlError) -> bool:
 
 def _owner(found: Found, path: str) -> str | None:
     """Return the stack that made an object, or ""; None if there is none, or the user may not read it."""
-    try:
-        body = found.maybe(path)
-    except KubectlError as error:
-        if error.reason == "NotFound":
-            return None
-        raise
-    return None if body is None else str(part(body, "metadata", "labels", STACK_LABEL) or "")[:63]
+    body = found.look(path)
+    return None if body is None or body is NOT_SHOWN else str(part(body, "metadata", "labels", STACK_LABEL) or "")[:63]
 
 
 def _one_of_each_kind(refusals: Iterable[Problem]) -> list[Problem]:

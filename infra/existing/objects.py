@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from infra.existing.kubectl import Json
 from infra.kubernetes.pods import RayArgs
-from infra.kubernetes.workload_objects import every_object
 
 
-def pods(args: RayArgs, missing: Container[str] = ()) -> list[Json]:
+def pods(args: RayArgs, objects: Iterable[Json], missing: Container[str] = ()) -> list[Json]:
     """Return a pod like each kind of Ray's, as a dry run creates it: alone, and named after its workload.
 
     Args:
+        objects: Those of the workload, from `every_object`.
         missing: Settings that name an object that does not exist. A pod that names it would only be refused for that.
     """
     templates = {
         str(template["spec"]["containers"][0]["name"]): template
-        for body in every_object(args)
+        for body in objects
         for template in _templates(body["spec"] if isinstance(body.get("spec"), dict) else {})
     }
     left_out = {

@@ -6,10 +6,13 @@ from typing import Any
 
 from infra.existing.kubectl import Json, Kubectl, KubectlError
 from infra.kubernetes.pods import RayArgs
+from infra.kubernetes.workload_objects import every_object
 from infra.settings import KubernetesSettings, Problem
 from infra.settings.problems import shown
 from infra.terminal import printable
 
+NOT_SHOWN: Json = {}
+"""Answer of `Found.look` about an object that the user may not read."""
 ASK = "ask an administrator of the cluster"
 SOURCE = "the API server of the cluster"
 
@@ -17,12 +20,14 @@ SOURCE = "the API server of the cluster"
 class Found:
     """The cluster, the stack's settings and arguments, and what several checks find.
 
-    `lacking` are rights that the user lacks, as resource and verb; `exists` is whether the stack's workload is there.
+    `objects` are those that the stack makes; `lacking` are rights that the user lacks, as resource and verb; `exists`
+    is whether the stack's workload is there.
     """
 
     def __init__(self, cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stack: str) -> None:
         self.cluster, self.args, self.settings, self.stack = cluster, args, settings, stack
         self.namespace = settings.namespace
+        self.objects = every_object(args)
         self.lacking: list[tuple[str, str]] = []
         self.exists = False
 
@@ -47,15 +52,23 @@ class Found:
                 return None
             raise
 
-    def serves(self, api: str) -> bool:
-        """Return whether the cluster serves an API group and version. Raises KubectlError."""
+    def look(self, path: str) -> Json | None:
+        """Return an object; NOT_SHOWN if the user may not read it, None if there is none. Raises KubectlError."""
         try:
-            self.maybe(f"/apis/{api}")
+            body = self.maybe(path)
         except KubectlError as error:
             if error.reason == "NotFound":
-                return False
+                return None
             raise
-        return True
+        return NOT_SHOWN if body is None else body
+
+    def serves(self, api: str) -> bool:
+        """Return whether the cluster serves an API group and version. Raises KubectlError."""
+        return self.look(f"/apis/{api}") is not None
+
+    def lacks(self, verb: str, group: str, resource: str) -> None:
+        """Note a right that the user lacks."""
+        self.lacking.append((f"{resource}.{group}" if group else resource, verb))
 
 
 def part(value: Any, *names: str) -> Any:

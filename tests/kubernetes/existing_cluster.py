@@ -121,7 +121,8 @@ class Cluster:
     def refuses(self, namespace: str) -> bool:
         """Return whether the API server refuses a RayCluster or a pod of the stack."""
         args = ray_args(self.settings(namespace), NAME)
-        for body in (*every_object(args)[-1:], *pods(args)):
+        objects = every_object(args)
+        for body in (*objects[-1:], *pods(args, objects)):
             try:
                 self.api.create({**body, "metadata": {**body["metadata"], "namespace": namespace}}, dry_run=True)
             except ApiError:

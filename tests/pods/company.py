@@ -29,7 +29,7 @@ from tools.kubernetes.node import Cluster
 
 TEAM, USER, CONTEXT = "team-a", "alice", "company"
 CLAIMS = ("datasets", "shared")
-# Without a request, so that the head fits beside it on a node of two CPUs.
+# Without a request for CPU, so that the head also fits on its node, which has two CPUs.
 _OPERATOR = {"resources": {"requests": {"cpu": "0", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
 
 _WRITTEN = ("metadata.managedFields", "metadata.resourceVersion")

@@ -156,7 +156,7 @@ def kubeconfig(
     """
     outputs = read_outputs(options)
     if outputs.context is not None:
-        raise WorkloadError(f"the stack has no kubeconfig of its own: it uses the context {outputs.context} of yours")
+        raise WorkloadError(f"the stack has no kubeconfig: it uses the context {outputs.context} of your kubeconfig")
     if outputs.kubeconfig is None:
         raise WorkloadError(f"a stack of target {outputs.target} has no Kubernetes and thus no kubeconfig")
     content = outputs.kubeconfig.get_secret_value()

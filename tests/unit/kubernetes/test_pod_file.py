@@ -11,6 +11,7 @@ import yaml
 
 from infra.existing.objects import pods
 from infra.kubernetes.ray_cluster import ray_cluster_spec
+from infra.kubernetes.workload_objects import every_object
 from infra.plan import ray_args
 from infra.settings import ClusterSettings, parse, pod_file
 from infra.settings.pod_file import TAKEN
@@ -45,7 +46,8 @@ def write(project: Path, content: object) -> None:
 def specs(stack: str, mode: str, changes: dict[str, Any]) -> Iterator[dict[str, Any]]:
     settings = parse(changed(STACKS[stack], {"ray.mode": mode, **MODES[mode], **changes}))
     assert isinstance(settings, ClusterSettings)
-    yield from (pod["spec"] for pod in pods(ray_args(settings, "a-ray")))
+    args = ray_args(settings, "a-ray")
+    yield from (pod["spec"] for pod in pods(args, every_object(args)))
 
 
 @pytest.mark.parametrize("stack", STACKS)
