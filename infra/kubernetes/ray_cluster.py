@@ -1,13 +1,15 @@
 """Specs of RayCluster and RayJob, and of the clusters of a RayService: Ray under KubeRay. Imports no Pulumi.
 
-A cluster is a head without GPUs and one group of workers that own their nodes. The specs omit what the operator adds
-(probes, ports for metrics, the dashboard's address).
+A cluster is a head without GPUs, a group of workers that own their nodes, and perhaps one of workers without GPUs. The
+specs omit what the operator adds (probes, ports for metrics, the dashboard's address).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from infra.catalog.fabrics import Variable
 from infra.catalog.names import AUTOSCALER_METRICS_PORT, CLIENT_PORT, DASHBOARD_METRICS_PORT, DASHBOARD_PORT, GCS_PORT
 from infra.kubernetes.pods import (
     ABANDONED_S,
@@ -169,25 +171,44 @@ def _head(args: RayArgs) -> dict[str, Any]:
 
 
 def _workers(args: RayArgs) -> dict[str, Any]:
-    fewest, most = args.settings.ray.min_workers, args.settings.ray.max_workers
-    container, service = args.pod.container(), args.settings.ray.mode == "service"
-    commands = [
-        *([] if args.pod.setup is None else [f"{args.pod.setup} || exit 1"]),
-        *([PYTHON_PATH] if service else []),
-    ]
+    """Return the group of workers that own a GPU node."""
+    ray, pod = args.settings.ray, args.pod
+    size, container = (ray.min_workers, ray.max_workers), {"name": "ray-worker", **pod.container()}
+    group = _group(args, size, container, pod.pod(), args.worker_environment, pod.setup, pod.annotations)
+    return {"groupName": WORKER_GROUP, **group}
+
+
+def _cpu_workers(args: RayArgs) -> dict[str, Any]:
+    """Return the group of workers without GPUs, on nodes like the head's."""
+    requests, size = cpu_worker_resources(args.settings.ray), (0, args.settings.ray.cpu_workers)
+    container = {"name": "ray-worker-cpu", "env": [], "resources": {"requests": requests, "limits": requests}}
+    return {"groupName": CPU_GROUP, **_group(args, size, container, on_cpu_nodes(args), args.head_environment)}
+
+
+def _group(
+    args: RayArgs,
+    size: tuple[int, int],
+    container: dict[str, Any],
+    spec: dict[str, Any],
+    environment: Sequence[Variable],
+    setup: str | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a group of workers without its name; `container` and `spec` have what is special to its pods."""
+    (fewest, most), image, service = size, args.settings.ray.image, args.settings.ray.mode == "service"
+    commands = [*([] if setup is None else [f"{setup} || exit 1"]), *([PYTHON_PATH] if service else [])]
     worker = {
-        "name": "ray-worker",
-        "image": args.settings.ray.image,
         **container,
+        "image": image,
         "env": [
             *container["env"],
             *ray_authentication(args.token_secret),
             EVERY_LINE,
             variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
             variable("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", str(checkpoint_s(args))),
-            *(variable(extra.name, extra.value) for extra in args.worker_environment),
+            *(variable(extra.name, extra.value) for extra in environment),
             # A benchmark records its image as evidence, which a container cannot find out otherwise.
-            variable("RDMA_RAY_IMAGE", args.settings.ray.image),
+            variable("RDMA_RAY_IMAGE", image),
         ],
         # The operator joins it with the `ray start` that it generates by `&&` and `;` (ray-operator/controllers/ray/
         # common/pod.go, 1.6.2), so after a failure that does not exit, Ray would run without the fabric's settings.
@@ -195,18 +216,17 @@ def _workers(args: RayArgs) -> dict[str, Any]:
         **({"readinessProbe": ready_when_serving()} if service else {}),
     }
     spec = {
-        **args.pod.pod(),
+        **spec,
         **_gates(args),
         "serviceAccountName": args.worker_account,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": args.notice_s,
-        **({"volumes": [*args.pod.pod()["volumes"], *serving_volumes(args)]} if service else {}),
+        **({"volumes": [*spec.get("volumes", ()), *serving_volumes(args)]} if service else {}),
     }
     # KubeRay ignores a change of these numbers in a RayService (1.6.2: controllers/ray/utils/util.go,
     # GenerateHashWithoutReplicasAndWorkersToDelete). As an annotation, it starts another cluster, like other changes.
-    size = {"rdma-ray/workers": f"{fewest}-{most}"} if service else {}
+    counted = {"rdma-ray/workers": f"{fewest}-{most}"} if service else {}
     return {
-        "groupName": WORKER_GROUP,
         **_size(args, fewest, most),
         "rayStartParams": {},
         "template": ray_template(
@@ -214,38 +234,8 @@ def _workers(args: RayArgs) -> dict[str, Any]:
             spec,
             ray=args.settings.ray,
             folder=args.folder,
-            annotations={**args.pod.annotations, **size},
+            annotations={**(annotations or {}), **counted},
             labels=_labels(args),
-        ),
-    }
-
-
-def _cpu_workers(args: RayArgs) -> dict[str, Any]:
-    """Return the group of workers without GPUs, on nodes like the head's."""
-    requests, most = cpu_worker_resources(args.settings.ray), args.settings.ray.cpu_workers
-    container = {
-        "name": "ray-worker-cpu",
-        "image": args.settings.ray.image,
-        "env": [
-            *ray_authentication(args.token_secret),
-            EVERY_LINE,
-            *(variable(extra.name, extra.value) for extra in args.head_environment),
-            variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
-        ],
-        "resources": {"requests": requests, "limits": requests},
-    }
-    spec = {
-        "serviceAccountName": args.worker_account,
-        "automountServiceAccountToken": False,
-        **_gates(args),
-        **on_cpu_nodes(args),
-    }
-    return {
-        "groupName": CPU_GROUP,
-        **_size(args, 0, most),
-        "rayStartParams": {},
-        "template": ray_template(
-            container, spec, ray=args.settings.ray, folder=args.folder, annotations={}, labels=_labels(args)
         ),
     }
 

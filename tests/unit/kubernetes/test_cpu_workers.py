@@ -49,8 +49,12 @@ def test_second_group_is_on_the_nodes_of_the_head_and_has_no_devices(stack: str,
     assert container["name"] != gpus["template"]["spec"]["containers"][0]["name"]
     amounts = {"cpu": "3", "memory": "8Gi"}
     assert container["resources"] == {"requests": amounts, "limits": amounts}
-    assert {"A", "RAY_AUTH_TOKEN", "RAY_DEDUP_LOGS"} <= {each["name"] for each in container["env"]}
-    assert pod["serviceAccountName"] == gpus["template"]["spec"]["serviceAccountName"]
+    own = {"A", "RAY_AUTH_TOKEN", "RAY_DEDUP_LOGS", "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "RDMA_RAY_IMAGE"}
+    assert own <= {each["name"] for each in container["env"]}
+    worker = gpus["template"]["spec"]
+    for field in ("serviceAccountName", "terminationGracePeriodSeconds"):
+        assert pod[field] == worker[field]
+    assert container.get("readinessProbe") == worker["containers"][0].get("readinessProbe")
     assert "hostPath" not in str(pod)
 
 

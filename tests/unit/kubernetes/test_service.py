@@ -67,6 +67,7 @@ def test_ray_serve_reads_its_configuration(least: int) -> None:
         ({"ray__idleMinutes": 30}, False),
         ({"ray__image": f"example/ray:{RAY}-2"}, True),
         ({"nodes__max": 6}, True),
+        ({"ray__cpuWorkers": 2}, True),
     ],
 )
 @pytest.mark.parametrize("stack", [GKE, EKS])
@@ -79,14 +80,15 @@ def test_change_starts_another_cluster_or_not(stack: dict[str, Any], change: dic
             del group["minReplicas"], group["maxReplicas"]
         return cluster
 
-    before, after = spec(stack, nodes__max=4), spec(stack, **{"nodes__max": 4} | change)
+    given = {"nodes__max": 4, "ray__cpuWorkers": 1}
+    before, after = spec(stack, **given), spec(stack, **given | change)
     assert (before["serveConfigV2"] != after["serveConfigV2"]) is (not restarts)
     assert (compared(before) != compared(after)) is restarts
 
 
 @pytest.mark.parametrize("stack", [GKE, EKS])
 def test_every_container_with_a_proxy_finds_its_middleware(stack: dict[str, Any]) -> None:
-    cluster = spec(stack)["rayClusterConfig"]
+    cluster = spec(stack, ray__cpuWorkers=1)["rayClusterConfig"]
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         [container] = group["template"]["spec"]["containers"]
         assert {"name": "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "value": MODULE} in container["env"]
