@@ -66,7 +66,14 @@ class GpuPod:
         )
 
 
+SHM_MOUNT: Json = {"name": "shm", "mountPath": "/dev/shm"}
+"""Mount of `shared_memory`."""
 GPU_TOLERATION: Json = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def shared_memory(gib: int) -> Json:
+    """Return the volume of a pod's shared memory, of at most so many GiB."""
+    return {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{gib}Gi"}}
 
 
 def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[str, Any]:

@@ -86,7 +86,21 @@ class NcclImage:
     source: str
 
 
-IMAGES: dict[str, NcclImage] = {
+_EFA_IMAGE = NcclImage(
+    image=EFA_NCCL_TESTS_IMAGE,
+    tests="/opt/nccl-tests/build",
+    mpirun="/opt/amazon/openmpi/bin/mpirun",
+    # Our own sshd, with the Job's key and no other (`nccl_job_pod/sshd_config`).
+    sshd=f"mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {SCRIPTS}/sshd_config",
+    own_keys=False,
+    prepare="",
+    # Open MPI accepts either a list of interfaces to use or a list to exclude; the image sets the second.
+    unset=("OMPI_MCA_btl_tcp_if_exclude",),
+    source="awslabs/awsome-distributed-ai: micro-benchmarks/nccl-tests/nccl-tests.Dockerfile, 0b55ba5f, and "
+    "kubernetes/nccl-tests-gb200.yaml, c428b24b, read 2026-11",
+)
+
+IMAGES: Mapping[str, NcclImage] = {
     "gke": NcclImage(
         image=GIB_DIAGNOSTIC_IMAGE,
         tests="/third_party/nccl-tests/build",
@@ -99,22 +113,10 @@ IMAGES: dict[str, NcclImage] = {
         source="GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma/nccl-test-managed-rdma.yaml, "
         "2433eeed (the tag); saltysoup/gke-h200-dws-example and gke-ai-hypercompute-custom, 2026-04-06 (the rest)",
     ),
-    "eks": NcclImage(
-        image=EFA_NCCL_TESTS_IMAGE,
-        tests="/opt/nccl-tests/build",
-        mpirun="/opt/amazon/openmpi/bin/mpirun",
-        # Our own sshd, with the Job's key and no other (`nccl_job_pod/sshd_config`).
-        sshd=f"mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {SCRIPTS}/sshd_config",
-        own_keys=False,
-        prepare="",
-        # Open MPI accepts either a list of interfaces to use or a list to exclude; the image sets the second.
-        unset=("OMPI_MCA_btl_tcp_if_exclude",),
-        source="awslabs/awsome-distributed-ai: micro-benchmarks/nccl-tests/nccl-tests.Dockerfile, 0b55ba5f, and "
-        "kubernetes/nccl-tests-gb200.yaml, c428b24b, read 2026-11",
-    ),
+    "eks": _EFA_IMAGE,
+    # It has its own NCCL, Open MPI and sshd, and needs nothing of the node.
+    "kubernetes": _EFA_IMAGE,
 }
-# A public image with its own NCCL, Open MPI and sshd, which needs nothing of the node.
-IMAGES["kubernetes"] = IMAGES["eks"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,10 @@ JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label with the index of a pod of an Indexed Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.28)."""
 
 KUBERAY_NAMESPACE = "kuberay-system"
-KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
-"""Labels of the operator's pods (KubeRay chart, 002c26b0)."""
+KUBERAY_NAMES = ("kuberay-operator", "kuberay")
+"""Name label of the operator in KubeRay's chart (002c26b0), and in its manifests (config/manager, v1.6.2)."""
+KUBERAY_LABELS = {"app.kubernetes.io/name": KUBERAY_NAMES[0]}
+"""Labels of the operator's pods with the chart."""
 
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265

@@ -10,7 +10,7 @@ from infra.catalog.aws import HOST_LABEL, TOPOLOGY
 from infra.catalog.fabrics import Variable
 from infra.catalog.machines import EksMachine
 from infra.eks.names import SYSTEM_NODES
-from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
+from infra.fabric import GPU_TOLERATION, SHM_MOUNT, GpuPod, shared_memory, whole_node, with_fabric
 from infra.kubernetes.pods import cpu_worker_resources, elastic, head_resources
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION
@@ -53,8 +53,8 @@ def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
         node_selector={"node.kubernetes.io/instance-type": machine.name},
         tolerations=(dict(GPU_TOLERATION),),
         resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus),
-        volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
-        volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
+        volumes=(shared_memory(SHM_GIB),),
+        volume_mounts=(SHM_MOUNT,),
     )
     return with_fabric(pod, settings.fabric_row, nics=machine.nics, gpus=machine.gpus)
 

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from infra.settings.eks import EksStorage
 
-METRICS_NAMESPACE = "monitoring"
-"""Namespace whose Prometheus may read metrics; EKS installs none (the usual name, kube-prometheus-stack docs)."""
-
 
 def ray_args(settings: EksSettings, name: str, *, volume: pulumi.Input[str] = "") -> RayArgs:
     """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without resource-dependent parts.
@@ -30,7 +27,6 @@ def ray_args(settings: EksSettings, name: str, *, volume: pulumi.Input[str] = ""
         pod=pod,
         head_selector=SYSTEM_NODES,
         head_environment=HEAD_ENVIRONMENT,
-        metrics_namespace=METRICS_NAMESPACE,
         folder=fsx_folder(storage, volume) if storage.bucket else None,
         queue=queue_args(settings, pod) if settings.queue == "kueue" else None,
     )

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 
-from infra.catalog.names import STACK_LABEL
+from infra.catalog.names import KUBERAY_NAMES, STACK_LABEL
 from infra.catalog.pins import KUBERAY, KUEUE_API, RAY_API
 from infra.existing.kubectl import Json, Kubectl, KubectlError, one_line
 from infra.existing.nodes import node_problems
@@ -28,8 +28,8 @@ OLDEST_FOR_JOBS = (1, 33)
 """Kubernetes with the success policy of a Job (KEP-3998, stable in 1.33)."""
 PARALLEL = 8
 QUEUE_APIS = (KUEUE_API, f"{KUEUE_API.partition('/')[0]}/v1beta1")
-OPERATORS = "labelSelector=app.kubernetes.io%2Fname+in+(kuberay-operator,kuberay)"
-"""Selects the operator of KubeRay's chart and of its manifests (config/manager, v1.6.2)."""
+OPERATORS = f"labelSelector=app.kubernetes.io%2Fname+in+({','.join(KUBERAY_NAMES)})"
+"""Selects KubeRay's operator among Deployments."""
 
 _REPEATED = re.compile(r'(The )?[\w.-]+ "[^"]*" is (forbidden|invalid): (: )?')
 """Words of a refusal that name the object again."""

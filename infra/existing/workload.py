@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
+from infra.fabric import GPU_TOLERATION, SHM_MOUNT, GpuPod, shared_memory, whole_node, with_fabric
 from infra.kubernetes.pods import RayArgs, SharedFolder
 from infra.settings import KubernetesSettings
 from infra.settings.common import pairs
 
-METRICS_NAMESPACE = "monitoring"
-"""Namespace whose Prometheus may read metrics (the usual name, kube-prometheus-stack docs)."""
 SHM_SHARE = 8
 """A worker's /dev/shm, whose use counts as memory of the pod, is at most one of so many parts of it (our choice)."""
 
@@ -25,7 +23,6 @@ def ray_args(settings: KubernetesSettings, name: str) -> RayArgs:
         accounts=(account, account) if account else (f"{name}-head", f"{name}-worker"),
         existing_accounts=account is not None,
         operator_anywhere=True,
-        metrics_namespace=METRICS_NAMESPACE,
         folder=claimed(storage.claim, storage.mount_path) if storage.claim else None,
     )
 
@@ -33,14 +30,13 @@ def ray_args(settings: KubernetesSettings, name: str) -> RayArgs:
 def gpu_pod(settings: KubernetesSettings) -> GpuPod:
     """Return the requirements of a worker pod with the stack's fabric."""
     nodes = settings.nodes
-    shm = f"{max(1, nodes.memory_gib // SHM_SHARE)}Gi"
     pod = GpuPod(
         annotations={},
         node_selector=dict(pairs(nodes.selector)),
         tolerations=(*([dict(GPU_TOLERATION)] if nodes.gpus else ()), *_tolerations(nodes.tolerations)),
         resources=whole_node(nodes.cpus, nodes.memory_gib, nodes.gpus),
-        volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},),
-        volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
+        volumes=(shared_memory(max(1, nodes.memory_gib // SHM_SHARE)),),
+        volume_mounts=(SHM_MOUNT,),
     )
     return with_fabric(pod, settings.fabric_row, nics=nodes.nics, gpus=nodes.gpus)
 

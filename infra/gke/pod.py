@@ -19,7 +19,7 @@ from infra.catalog.gcp import (
 )
 from infra.catalog.machines import GkeMachine
 from infra.catalog.names import rdma_network
-from infra.fabric import GPU_TOLERATION, GpuPod, whole_node, with_fabric
+from infra.fabric import GPU_TOLERATION, SHM_MOUNT, GpuPod, shared_memory, whole_node, with_fabric
 from infra.kubernetes.pods import NOTICE_S, cpu_worker_resources, elastic, head_resources
 from infra.kubernetes.queue_args import Flavor, QueueArgs
 from infra.kubernetes.queue_objects import GPU_FLAVOR, QUEUED_FLAVOR, RESERVED_FLAVOR, TOPOLOGY_ANNOTATION
@@ -92,8 +92,8 @@ def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
         node_selector=selector,
         tolerations=tuple(tolerations),
         resources=resources,
-        volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
-        volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
+        volumes=(shared_memory(SHM_GIB),),
+        volume_mounts=(SHM_MOUNT,),
     )
     return with_fabric(pod, fabric, nics=machine.nics, gpus=machine.gpus)
 

@@ -108,8 +108,8 @@ class KubeRay(pulumi.ComponentResource):
             "nodeSelector": dict(node_selector),
             **({"tolerations": [dict(each) for each in tolerations]} if tolerations else {}),
             "image": image_values(KUBERAY, mirror),
-            # A role in the namespace that it watches, instead of one in all of them, which includes their Secrets.
             **({"labels": dict(labels)} if labels else {}),
+            # A role in the namespace that it watches, instead of one in all of them, which includes their Secrets.
             "singleNamespaceInstall": True,
             "watchNamespace": [namespace or NAMESPACE],
             # The chart's default is 0.1 CPU and 512 MiB, the memory for 500 pods (its values, 002c26b0).

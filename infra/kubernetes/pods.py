@@ -113,7 +113,7 @@ class RayArgs:
         head_environment: Variables that the head needs on this cloud.
         worker_environment: Variables that Ray on a GPU node needs on this cloud.
         notice_s: Seconds that a worker has after its SIGTERM, the fewest of the stack's kinds of capacity.
-        metrics_namespace: Namespace whose pods may read metrics.
+        metrics_namespace: Namespace whose pods may read metrics, by default the usual one of a Prometheus.
         pod_monitoring: Whether these pods are the collectors of GKE's managed Prometheus.
         folder: The shared folder; None without one.
         queue: The queue that admits the workload; None without one.
@@ -131,7 +131,7 @@ class RayArgs:
     head_environment: Sequence[Variable] = ()
     worker_environment: Sequence[Variable] = ()
     notice_s: int = NOTICE_S
-    metrics_namespace: str
+    metrics_namespace: str = "monitoring"
     pod_monitoring: bool = False
     folder: SharedFolder | None = None
     queue: QueueArgs | None = None
@@ -154,9 +154,13 @@ class RayArgs:
 
     @property
     def own_accounts(self) -> tuple[str, ...]:
-        """ServiceAccounts that the stack makes. An Indexed Job has no head."""
-        accounts = self.accounts[1:] if self.settings.ray.mode == "indexed-job" else self.accounts
-        return () if self.existing_accounts else accounts
+        """ServiceAccounts that the stack makes."""
+        return () if self.existing_accounts else ray_accounts(self.settings, self.accounts)
+
+    @property
+    def fewest(self) -> tuple[int, ...]:
+        """Fewest workers of each group: those that own a GPU node, and those without GPUs if there are any."""
+        return (self.settings.ray.min_workers, *((0,) if self.settings.ray.cpu_workers else ()))
 
     @property
     def autoscaled(self) -> bool:
@@ -200,9 +204,11 @@ def elastic(settings: ClusterSettings) -> bool:
     return settings.queue == "kueue" and ray.mode == "cluster" and ray.min_workers < ray.max_workers
 
 
-def ray_accounts(settings: ClusterSettings) -> tuple[str, ...]:
-    """Return the ServiceAccounts of Ray's pods. An Indexed Job has no head."""
-    return (WORKER_ACCOUNT,) if settings.ray.mode == "indexed-job" else (HEAD_ACCOUNT, WORKER_ACCOUNT)
+def ray_accounts(
+    settings: ClusterSettings, accounts: tuple[str, str] = (HEAD_ACCOUNT, WORKER_ACCOUNT)
+) -> tuple[str, ...]:
+    """Return those of the `accounts` of head and workers that pods have. An Indexed Job has no head."""
+    return accounts[1:] if settings.ray.mode == "indexed-job" else accounts
 
 
 def script_files(folder: str) -> dict[str, str]:

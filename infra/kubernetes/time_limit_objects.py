@@ -90,13 +90,12 @@ def _end(args: RayArgs) -> tuple[list[dict[str, Any]], str | None]:
     if args.settings.queue == "kueue":
         # Kueue would start a suspended RayCluster again (pkg/controller/jobframework/reconciler.go, 0.19.2).
         return [{"op": "add", "path": "/spec/active", "value": False}], "workloads"
-    fewest = (args.settings.ray.min_workers, *((0,) if args.settings.ray.cpu_workers else ()))
     return [
         {"op": "add", "path": "/spec/suspend", "value": True},
         # Otherwise it would resume with as many workers as it had.
         *(
             {"op": "add", "path": f"/spec/workerGroupSpecs/{group}/replicas", "value": count}
-            for group, count in enumerate(fewest)
+            for group, count in enumerate(args.fewest)
         ),
     ], None
 

@@ -98,7 +98,7 @@ class Workload(pulumi.ComponentResource):
         marks = {**NOT_AWAITED, **(FORCE_CONFLICTS if args.autoscaled else {})}
         body["metadata"]["annotations"] = {**marks, **body["metadata"].get("annotations", {})}
         groups = f"spec{'.rayClusterConfig' if mode == 'service' else ''}.workerGroupSpecs"
-        counts = [f"{groups}[{index}]" for index in range(1 + bool(args.settings.ray.cpu_workers))]
+        counts = [f"{groups}[{index}]" for index in range(len(args.fewest))]
         # A RayCluster of another size or template needs another admission: Kueue would end the cluster and start it
         # again, which a replacement shows in the preview. Also, Kueue owns the list of worker groups after it has
         # written to it (no merge key in the CRD of KubeRay 1.6.2). Of a RayJob, KubeRay reads the spec once

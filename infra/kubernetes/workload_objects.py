@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.catalog.names import DASHBOARD_PORT, KUBERAY_LABELS, KUBERAY_NAMESPACE, METRICS_PORTS, NODE_TYPE, SERVE_PORT
+from infra.catalog.names import (
+    DASHBOARD_PORT,
+    KUBERAY_LABELS,
+    KUBERAY_NAMES,
+    KUBERAY_NAMESPACE,
+    METRICS_PORTS,
+    NODE_TYPE,
+    SERVE_PORT,
+)
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, SERVICE_POD, RayArgs, script_files
@@ -79,15 +87,12 @@ def ingress_policy(args: RayArgs) -> dict[str, Any]:
     and `kubectl port-forward`, which uses the kubelet, bypass network policies.
     """
     pods = {"podSelector": {"matchLabels": args.labels}}
-    operator = {
-        "namespaceSelector": _namespace(KUBERAY_NAMESPACE),
-        "podSelector": {"matchLabels": KUBERAY_LABELS},
-    }
+    operator: dict[str, Any]
     if args.operator_anywhere:
-        ((label, name),) = KUBERAY_LABELS.items()
-        # The second one is that of KubeRay's manifests without the chart (config/manager, v1.6.2).
-        chosen = {"key": label, "operator": "In", "values": [name, "kuberay"]}
-        operator = {"namespaceSelector": {}, "podSelector": {"matchExpressions": [chosen]}}
+        chosen = [{"key": label, "operator": "In", "values": list(KUBERAY_NAMES)} for label in KUBERAY_LABELS]
+        operator = {"namespaceSelector": {}, "podSelector": {"matchExpressions": chosen}}
+    else:
+        operator = {"namespaceSelector": _namespace(KUBERAY_NAMESPACE), "podSelector": {"matchLabels": KUBERAY_LABELS}}
     operated = args.settings.ray.mode != "indexed-job"
     # The operator asks the head's proxy of Ray Serve whether it takes requests.
     asked = (DASHBOARD_PORT, SERVE_PORT) if args.settings.ray.mode == "service" else (DASHBOARD_PORT,)

@@ -132,9 +132,19 @@ class CloudSettings(ClusterSettings, Section):
         return longest_wait_s(self.target, *self.nodes.capacities)
 
     @property
+    def cpu_node_vcpus(self) -> int:
+        """vCPUs of a CPU node; 0 for a machine type that is not known as one."""
+        return cpu_machine_vcpus(self.target, self.cluster.system_machine)
+
+    @property
+    def cpu_node_room(self) -> tuple[int, int]:
+        """CPUs and GiB of a CPU node for a head, or for workers without GPUs."""
+        return self.cpu_node_vcpus - SPARE_CPUS, GIB_PER_VCPU * self.cpu_node_vcpus - SPARE_GIB
+
+    @property
     def heads(self) -> int:
         """Ray heads that the CPU nodes have room for."""
-        vcpus = cpu_machine_vcpus(self.target, self.cluster.system_machine)
+        vcpus = self.cpu_node_vcpus
         share = max(VCPUS_PER_HEAD, 2 * self.ray.head_cpus, self.ray.head_memory_gib // 2)
         # One with less room for others than that still fits (`head_too_large`).
         return (self.cluster.system_nodes - self.cpu_worker_nodes) * max(vcpus // share, int(vcpus >= VCPUS_PER_HEAD))
@@ -142,8 +152,7 @@ class CloudSettings(ClusterSettings, Section):
     @property
     def cpu_worker_nodes(self) -> int:
         """CPU nodes that the Ray workers without GPUs take."""
-        ray, vcpus = self.ray, cpu_machine_vcpus(self.target, self.cluster.system_machine)
-        cpus, gib = vcpus - SPARE_CPUS, GIB_PER_VCPU * vcpus - SPARE_GIB
+        ray, (cpus, gib) = self.ray, self.cpu_node_room
         per_node = min(cpus // ray.cpu_worker_cpus, gib // ray.cpu_worker_memory_gib)
         return -(-ray.cpu_workers // max(1, per_node))
 
@@ -182,7 +191,7 @@ class CloudSettings(ClusterSettings, Section):
     @rule("cluster.systemMachine", source=SYSTEM_MACHINES)
     def system_machine_unfit(self) -> Findings:
         machine = self.cluster.system_machine
-        if cpu_machine_vcpus(self.target, machine) < VCPUS_PER_HEAD:
+        if self.cpu_node_vcpus < VCPUS_PER_HEAD:
             yield Finding(
                 f"{machine} is not known as an x86 machine with {VCPUS_PER_HEAD} vCPUs and 30 GiB, "
                 "without which Ray's head and the operators may wait forever.",
@@ -191,9 +200,8 @@ class CloudSettings(ClusterSettings, Section):
 
     @rule("ray.headCpus", "ray.headMemoryGib", "cluster.systemMachine", source=HEAD_NODE)
     def head_too_large(self) -> Findings:
-        ray, vcpus = self.ray, cpu_machine_vcpus(self.target, self.cluster.system_machine)
-        cpus, gib = vcpus - SPARE_CPUS, GIB_PER_VCPU * vcpus - SPARE_GIB
-        if vcpus >= VCPUS_PER_HEAD and (ray.head_cpus > cpus or ray.head_memory_gib > gib):
+        ray, (cpus, gib) = self.ray, self.cpu_node_room
+        if self.cpu_node_vcpus >= VCPUS_PER_HEAD and (ray.head_cpus > cpus or ray.head_memory_gib > gib):
             fix = (
                 f"lower ray.headCpus to {cpus} and ray.headMemoryGib to {gib}, or choose a larger cluster.systemMachine"
             )
@@ -203,10 +211,9 @@ class CloudSettings(ClusterSettings, Section):
 
     @rule("ray.cpuWorkers", "ray.cpuWorkerCpus", "ray.cpuWorkerMemoryGib", "cluster.systemNodes", source=HEAD_NODE)
     def cpu_workers_without_room(self) -> Findings:
-        ray, vcpus = self.ray, cpu_machine_vcpus(self.target, self.cluster.system_machine)
-        cpus, gib = vcpus - SPARE_CPUS, GIB_PER_VCPU * vcpus - SPARE_GIB
+        ray, (cpus, gib) = self.ray, self.cpu_node_room
         nodes, most = self.cpu_worker_nodes, self.cluster.system_nodes
-        if not ray.cpu_workers or vcpus < VCPUS_PER_HEAD:
+        if not ray.cpu_workers or self.cpu_node_vcpus < VCPUS_PER_HEAD:
             return
         if ray.cpu_worker_cpus > cpus or ray.cpu_worker_memory_gib > gib:
             fix = f"lower it to {cpus} CPUs and {gib} GiB, or choose a larger cluster.systemMachine"

@@ -53,10 +53,6 @@ class ClusterSettings(PodRules, ServiceRules):
             """LocalQueue that admits the workload; None without a queue."""
 
         @property
-        def gpus_per_node(self) -> int:
-            """GPUs of a worker, all of its node."""
-
-        @property
         def cpus_per_node(self) -> int | None:
             """CPUs that a worker requests."""
 

@@ -14,10 +14,10 @@ from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone,
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
 from infra.catalog.machines import EKS_CATALOG, EksMachine, supported
-from infra.catalog.pins import AWS_RAY_TRAIN, EKS, EKS_RELEASES, RAY, RAY_IN
+from infra.catalog.pins import AWS_RAY_TRAIN, EKS, EKS_RELEASES
 from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone
 from infra.settings.common import CloudAccess, CloudKubernetes, CloudNetwork, CloudNodes, CloudRay, CloudStorage, pairs
-from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, RayRelease, Text, Texts
+from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, ReleaseInImage, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, Problem, rule
 
 ACCESS_ENTRIES = "EKS docs access-entries; IAM docs, ARNs; unverified, 2026-11"
@@ -83,10 +83,7 @@ class EksNodes(CloudNodes):
 class EksRay(CloudRay):
     """The Ray cluster."""
 
-    version: Annotated[
-        RayRelease,
-        Derived(lambda v: RAY_IN.get(v["ray.image"], RAY), f"{RAY}, or the Ray of AWS' image if that is used"),
-    ]
+    version: ReleaseInImage
     image: Text = AWS_RAY_TRAIN
     policies: Texts = Field(
         (),

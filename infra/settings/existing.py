@@ -8,9 +8,9 @@ from pydantic import Field
 
 from infra.catalog.fabrics import FABRICS
 from infra.catalog.machines import CATALOG, supported
-from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IMAGE, RAY_IN
+from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
 from infra.settings.common import CloudRay
-from infra.settings.fields import Derived, FromText, Number, OneOf, RayRelease, Section, Text, Texts
+from infra.settings.fields import Derived, FromText, Number, OneOf, ReleaseInImage, Section, Text, Texts
 
 
 class KubernetesNodes(Section):
@@ -85,10 +85,7 @@ class KubernetesNodes(Section):
 class KubernetesRay(CloudRay):
     """The Ray cluster."""
 
-    version: Annotated[
-        RayRelease,
-        Derived(lambda v: RAY_IN.get(v["ray.image"], RAY), f"{RAY}, or the Ray of AWS' image if that is used"),
-    ]
+    version: ReleaseInImage
     image: Annotated[
         Text,
         Derived(

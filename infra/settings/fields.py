@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from infra.catalog.pins import RAY, RAY_IN
 from infra.settings.problems import HIDDEN, Finding, InvalidSettingError, Rule, shown
 
 KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.7.0"
@@ -151,6 +152,9 @@ Flag = Annotated[bool, FromText]
 Number = Annotated[int, FromText]
 Text = Annotated[str, Field(pattern=r"^\S([\s\S]*\S)?$")]
 RayRelease = Annotated[Text, BeforeValidator(_ray_release), Schema({"type": "string", "pattern": r"^\d+\.\d+\.\d+$"})]
+_WORDS = f"{RAY}, or the Ray of AWS' image if that is used"
+ReleaseInImage = Annotated[RayRelease, Derived(lambda values: RAY_IN.get(values["ray.image"], RAY), _WORDS)]
+"""`ray.version` of a target on which AWS' image may be the default."""
 MINUTE = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:00)?(Z|\+00:00)$"
 Minute = Annotated[str, BeforeValidator(_minute), Schema({"type": "string", "pattern": MINUTE})]
 """A minute in UTC, as a string such as 2026-12-03T11:30:00Z."""

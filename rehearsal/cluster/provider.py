@@ -6,8 +6,8 @@ is an error. A difference is a change that an apply would make in the program's 
 its state instead, so it finds the same differences only after a refresh.
 
 The API server is reachable only while the simulated cloud has the cluster, or always, if the provider has the context
-of a user's cluster. The cloud state keeps Helm releases, as at
-depth `quick` (`release_status`). At depth `pods` the provider scales what it sends (`scaled`).
+of a user's cluster. The cloud state keeps Helm releases, as at depth `quick` (`release_status`). At depth `pods` the
+provider scales what it sends (`scaled`).
 """
 
 from __future__ import annotations

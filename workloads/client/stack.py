@@ -121,8 +121,8 @@ def refuse_jobs(outputs: Outputs) -> None:
 def forwarded(outputs: Outputs, address: str, port: int) -> bool:
     """Return whether commands reach a port of the stack's Ray through their own port-forward.
 
-    They do on Kubernetes, unless the address in the outputs has been replaced by one of the user's, such
-    as that of a VPN, an ingress or another port-forward.
+    They do on Kubernetes, unless the address in the outputs has been replaced by one of the user's, such as that of a
+    VPN, an ingress or another port-forward.
     """
     return outputs.on_kubernetes and address.rstrip("/") == f"http://{FORWARDED}:{port}"
 
