@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,14 +120,34 @@ def write_outputs(outputs: Outputs, file: Path) -> Path:
     return file
 
 
-def wait_until_free(cluster: Cluster, class_name: str = "RankActor") -> None:
-    """Wait until no actor of this class is alive and its CPUs are free."""
+@pytest.fixture(autouse=True)
+def _nodes_are_free(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test leaves fails that test, instead of a later one that then waits for the nodes."""
+    cluster = request.getfixturevalue("cluster") if "cluster" in request.fixturenames else None
+    yield
+    if cluster is not None:
+        wait_until_free(cluster)
+
+
+def wait_until_free(cluster: Cluster, within_s: float = 150) -> None:
+    """Wait until no placement group and no actor holds a CPU and, seconds later, the autoscaler counts none as used."""
     api = JobsApi(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
-    deadline = time.monotonic() + 150
-    while True:
-        actors = api.call("/api/v0/actors")["data"]["result"]["result"]
-        alive = [actor for actor in actors if actor["class_name"] == class_name and actor["state"] != "DEAD"]
-        if not alive:
-            return
-        assert time.monotonic() < deadline, alive
+    deadline = time.monotonic() + within_s
+    while held := _held(api):
+        if time.monotonic() > deadline:
+            states = [file.read_text(errors="replace")[:6000] for file in cluster.logs.rglob("debug_state.txt")]
+            pytest.fail("\n\n".join([f"held after {within_s:.0f} s: {held}", *states]))
         time.sleep(0.3)
+
+
+def _held(api: JobsApi) -> list[Any]:
+    """Return what holds CPUs of the nodes."""
+    groups, actors = (
+        api.call(f"/api/v0/{kind}?detail=1")["data"]["result"]["result"] for kind in ("placement_groups", "actors")
+    )
+    held = [group for group in groups if group["state"] != "REMOVED"]
+    held += [one for one in actors if one["state"] != "DEAD" and (one["required_resources"] or {}).get("CPU")]
+    # Both are absent until Ray's monitor has reported.
+    report = api.call("/api/cluster_status?format=0")["data"]["clusterStatus"].get("loadMetricsReport") or {}
+    used, _ = report.get("usage", {}).get("CPU", (0, 0))
+    return held or ([f"{used:g} CPUs"] if used else [])

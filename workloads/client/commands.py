@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import time
 from typing import Annotated, Any
@@ -174,8 +173,8 @@ def stop(
 
 def _ask_supervisor(stack: Connection, job_id: str) -> None:
     """Stop a job that Ray's head cannot stop, by another job that asks its supervisor, as Ray's agent does."""
-    command = shlex.join([python_of(stack.outputs), "-c", STOPPER, json.dumps(job_id)])
-    submit(stack.api, new_id(STOP), command, metadata={"workload": STOP})
+    words = [python_of(stack.outputs), "-c", STOPPER, json.dumps(job_id)]
+    submit(stack.api, new_id(STOP), words, metadata={"workload": STOP})
 
 
 def _grace(job: Job) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -91,9 +90,9 @@ def run_job(
     if here:
         end = partial(run_here, job_id, kind, request, environment or {}, take)
     else:
-        command = shlex.join([python_of(stack.outputs), "-m", kind.driver, request])
+        words = [python_of(stack.outputs), "-m", kind.driver, request]
         api = stack.accepting_jobs()
-        submit_driver(api, job_id, command, metadata, environment)
+        submit_driver(api, job_id, words, metadata, environment)
         if job.detach:
             print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
             print(job_id)
@@ -108,11 +107,15 @@ def run_job(
 
 
 def submit_driver(
-    api: JobsApi, job_id: str, command: str, metadata: Mapping[str, str], environment: Mapping[str, str] | None = None
+    api: JobsApi,
+    job_id: str,
+    words: list[str],
+    metadata: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """Submit a job that runs a module of this package."""
     runtime_env = {"working_dir": own_package(api), "env_vars": JOB_ENVIRONMENT | dict(environment or {})}
-    submit(api, job_id, command, runtime_env, metadata)
+    submit(api, job_id, words, runtime_env, metadata)
 
 
 def python_of(outputs: Outputs) -> str:

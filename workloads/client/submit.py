@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shlex
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,11 +33,11 @@ class TakenError(WorkloadError):
 def submit(
     api: JobsApi,
     job_id: str,
-    command: str,
+    words: list[str],
     runtime_env: Mapping[str, Any] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Start `command` on the cluster under `job_id`, unless it was started already.
+    """Start a command on the cluster under `job_id`, unless it was started already.
 
     The ID is the key of Ray's record of the job, so that one ID never starts two jobs. WorkloadError if Ray refuses the
     job, TakenError if it knows another command by this ID; UnreachableError if it stays unclear whether the job was
@@ -44,7 +45,7 @@ def submit(
     """
     job = {
         "submission_id": job_id,
-        "entrypoint": command,
+        "entrypoint": (command := as_one_process(words)),
         "runtime_env": dict(runtime_env or {}),
         "metadata": dict(metadata or {}),
     }
@@ -64,6 +65,16 @@ def submit(
             except UnreachableError:
                 unclear = f"it is unclear whether job {job_id} was submitted (`rdma-ray list` shows it): {error}"
                 raise UnreachableError(unclear) from None
+
+
+def as_one_process(words: list[str]) -> str:
+    """Return the line of a job that is one process: the command replaces the shell that starts it.
+
+    To stop a job, Ray signals the processes that it has at this moment (dashboard/modules/job/job_supervisor.py, 2.60).
+    A shell such as dash starts a command as a child: one that began a moment later would run on, without a job, and
+    hold its nodes (seen 2026-11-27).
+    """
+    return f"exec {shlex.join(words)}"
 
 
 def _submitted(api: JobsApi, job_id: str, command: str) -> bool:

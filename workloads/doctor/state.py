@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -275,8 +274,8 @@ class StateReader:
             api.forget(job.id)
         job_id = new_id(WORKLOAD)
         libraries = [library for row in TRANSPORTS.values() for library in row.libraries]
-        command = shlex.join([python_of(self.outputs), "-m", "workloads.doctor.probe", *libraries])
-        submit_driver(api, job_id, command, {"workload": WORKLOAD})
+        words = [python_of(self.outputs), "-m", "workloads.doctor.probe", *libraries]
+        submit_driver(api, job_id, words, {"workload": WORKLOAD})
         deadline = time.monotonic() + PROBE_S
         try:
             while not (job := api.job(job_id)).terminal:

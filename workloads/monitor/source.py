@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -100,9 +99,9 @@ class MonitorJob(AbstractContextManager["MonitorJob"]):
             gbps_per_nic=outputs.fabric.gbps_per_nic,
             elastic=outputs.nodes.elastic,
         )
-        command = shlex.join([python_of(outputs), "-m", "workloads.monitor.driver", options.model_dump_json()])
+        words = [python_of(outputs), "-m", "workloads.monitor.driver", options.model_dump_json()]
         self._started, self._seen, self._node, self._renewed = self._clock(), False, None, None
-        self._submit(self.api, options.name, command, {"workload": KIND})
+        self._submit(self.api, options.name, words, {"workload": KIND})
         self._options = options
 
     def _restart(self) -> None:

@@ -27,7 +27,7 @@ from workloads.client.output import LineOptions, output_of
 from workloads.client.run import JOB_ENVIRONMENT, conclude, python_of, run_here
 from workloads.client.show import row_of, show_run
 from workloads.client.stack import entry_point_of, refuse_jobs
-from workloads.client.submit import TakenError, own_package, submit, upload_package
+from workloads.client.submit import TakenError, as_one_process, own_package, submit, upload_package
 from workloads.exits import Exit, WorkloadError
 from workloads.gang.layout import KINDS, layout_of
 from workloads.gang.options import RunOptions
@@ -164,17 +164,17 @@ class RunPlan:
         code = hashlib.sha256(self.archive or self.uri.encode()).hexdigest()
         return hashlib.sha256(json.dumps([options, self.packages, code]).encode()).hexdigest()[:32]
 
-    def entry_point(self, outputs: Outputs) -> str:
-        """Return the job's command line. WorkloadError if it is too long for the cluster's shell."""
+    def words(self, outputs: Outputs) -> list[str]:
+        """Return the words of the job's command line. WorkloadError if it is too long for the cluster's shell."""
         # A virtual environment of --pip is on the PATH. With -P, a folder `workloads` of the user is not imported.
         python = "python" if self.packages else python_of(outputs)
-        command = shlex.join([python, "-P", "-m", kind_of(self.metadata).driver, self.request])
-        if (size := len(command.encode())) > LONGEST_COMMAND:
+        words = [python, "-P", "-m", kind_of(self.metadata).driver, self.request]
+        if (size := len(as_one_process(words).encode())) > LONGEST_COMMAND:
             raise WorkloadError(
                 f"COMMAND and its variables have {size} bytes, and Ray's shell accepts {LONGEST_COMMAND}: put them into"
                 " a file of the working directory"
             )
-        return command
+        return words
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each reason why files are not uploaded."""
@@ -223,7 +223,7 @@ def run(
             return _run_here(stack, command, options, code, lines, result)
         refuse_jobs(stack.outputs)
         plan = RunPlan.of(command, options, code, stack.outputs, os.environ)
-        entry_point = plan.entry_point(stack.outputs)
+        words = plan.words(stack.outputs)
         kind_of(plan.metadata, lines)  # refuses --since if there are no ranks
         if code.dry_run:
             present(plan, _show_plan, plan.as_json(stack.outputs), result.json_file)
@@ -232,7 +232,7 @@ def run(
         job_id = code.request_id or new_id("run")
         if not (code.request_id and _attached(api, job_id, plan)):
             try:
-                _start(api, job_id, entry_point, plan)
+                _start(api, job_id, words, plan)
             except TakenError:
                 # Another client was faster. Without the request's ID, the error says so.
                 if not (code.request_id and _attached(api, job_id, plan)):
@@ -311,7 +311,7 @@ def _run_here(
     return conclude(stack.outputs, ended, kind, result.json_file)
 
 
-def _start(api: JobsApi, job_id: str, entry_point: str, plan: RunPlan) -> None:
+def _start(api: JobsApi, job_id: str, words: list[str], plan: RunPlan) -> None:
     """Upload the code, submit the job, and send the secrets to its driver."""
     for note in plan.notes():
         print(note, file=sys.stderr)
@@ -327,7 +327,7 @@ def _start(api: JobsApi, job_id: str, entry_point: str, plan: RunPlan) -> None:
     if plan.packages:
         runtime_env["pip"] = requirements.environment(api, plan.packages)
     print(f"job {job_id} on {api.cluster}: {plan.folder or plan.uri}", file=sys.stderr)
-    submit(api, job_id, entry_point, runtime_env, {**plan.metadata, "request": plan.digest})
+    submit(api, job_id, words, runtime_env, {**plan.metadata, "request": plan.digest})
     if plan.key is not None:
         deliver(api, job_id, plan.key, plan.secrets)
 

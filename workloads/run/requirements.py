@@ -9,7 +9,6 @@ needs another torch, and downloads none.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ def environment(api: JobsApi, packages: Sequence[str]) -> dict[str, Any]:
     submit(
         api,
         job_id,
-        shlex.join(["python", "-P", "-c", PROGRAM]),
+        ["python", "-P", "-c", PROGRAM],
         {"env_vars": JOB_ENVIRONMENT},
         {"workload": "pip"},
     )

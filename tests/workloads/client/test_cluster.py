@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.conftest import Cluster, wait_until_free, write_outputs
+from tests.workloads.conftest import Cluster, write_outputs
 from workloads.client.api import JobsApi
 from workloads.client.run import attend
 from workloads.client.submit import submit
@@ -153,7 +153,6 @@ def test_a_hang_exits_4_in_time_and_names_the_rank(cluster: Cluster) -> None:
     result = BenchResult.model_validate_json((cluster.folder / "hang.json").read_text())
     assert result.rows == []
     no_logs(result, 2)  # the hung rank answers on its second thread
-    wait_until_free(cluster)
 
 
 def test_training_reaches_its_accuracy(cluster: Cluster) -> None:
@@ -188,13 +187,12 @@ def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
     _, rest = process.communicate(timeout=400)
     assert process.returncode == Exit.STOPPED
     assert "is STOPPED" in rest
-    wait_until_free(cluster)
 
 
 def test_the_drivers_exit_code_is_the_jobs(cluster: Cluster) -> None:
     job_id = new_id("test")
     api = JobsApi.of(cluster.outputs)
-    submit(api, job_id, "echo here && exit 3")
+    submit(api, job_id, ["sh", "-c", "echo here && exit 3"])
     ended = attend(api, job_id, View(), stop_on_interrupt=True)
     assert (ended.code, ended.job.status) == (3, "FAILED")
 

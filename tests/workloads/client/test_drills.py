@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import itertools
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -53,7 +52,7 @@ def busy(faults: Iterator[Fault], until: float) -> Fault:
 def test_followers_of_a_job_get_every_line_once_whatever_fails(cluster: Cluster, tmp_path: Path) -> None:
     """The answers of the submission are lost; then one follower loses its connection ten times, one gets 429, 500, 503
     and truncated answers for ten seconds, one is stopped for 30 seconds, and the job server is killed."""
-    job_id, command = new_id("drill"), shlex.join([sys.executable, "-c", COUNT])
+    job_id, command = new_id("drill"), [sys.executable, "-c", COUNT]
     losses: Iterator[Fault] = iter(["lose", 500, "lose"])
     with Proxy(cluster.outputs.ray.jobs, lambda method, _: next(losses, None) if method == "POST" else None) as proxy:
         submit(through(cluster, proxy), job_id, command, {"env_vars": {"A": "b"}}, {"workload": "drill"})

@@ -249,7 +249,8 @@ def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
     """On real Ray: the job's own driver measures on all nodes, and the job's exit code is that of the verdict."""
     api = JobsApi.of(cluster.outputs)
     file = cluster.folder / "inside.json"
-    command = f"{sys.executable} -m workloads.cli bench nccl --op all_reduce --per-node 1 -e 4K -n 2 --json {file}"
+    words = ["bench", "nccl", "--op", "all_reduce", "--per-node", "1", "-e", "4K", "-n", "2", "--json", str(file)]
+    command = [sys.executable, "-m", "workloads.cli", *words]
     job_id = new_id("inside")
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, "PYTHONPATH": str(ROOT)})
     ended = run.attend(api, job_id, View(), stop_on_interrupt=False)
@@ -263,8 +264,8 @@ def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
     """On real Ray: the ranks of both nodes start in the folder, with the secret of the entry point, and save."""
     api, folder = JobsApi.of(cluster.outputs), ROOT / "tests" / "workloads" / "gang" / "scripts"
     code = "import os; t = os.environ['HF_TOKEN']; print(t[::-1], t, flush=True); exec(open('user.py').read())"
-    request = shlex.join(["--nodes", "2", "--secret", "HF_TOKEN", "--all", "--working-dir", str(folder), "--json", "-"])
-    command = f"{sys.executable} -m workloads.cli run {request} -- python -c {shlex.quote(code)} sleep"
+    options = ["--nodes", "2", "--secret", "HF_TOKEN", "--all", "--working-dir", str(folder), "--json", "-"]
+    command = [sys.executable, "-m", "workloads.cli", "run", *options, "--", "python", "-c", code, "sleep"]
     variables = {"PYTHONPATH": str(ROOT), "RAY_JOB_STOP_WAIT_TIME_S": "45", "HF_TOKEN": "secret for ranks"}
     job_id = new_id("inside")
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, **variables})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -41,28 +43,36 @@ class Head(JobsApi):
 
 
 def test_a_lost_answer_is_found_by_the_id() -> None:
-    submit(head := Head(LOST, accepts=True), "j", "run")
+    submit(head := Head(LOST, accepts=True), "j", ["run"])
     assert head.posts == 1
 
 
 def test_what_did_not_arrive_is_sent_again() -> None:
-    submit(head := Head(LOST, UnreachableError("busy", 503), None, accepts=False), "j", "run")
+    submit(head := Head(LOST, UnreachableError("busy", 503), None, accepts=False), "j", ["run"])
     assert head.posts == 3
 
 
 def test_a_refusal_is_final() -> None:
     with pytest.raises(WorkloadError, match=r"Ray refused job j: .* TypeError: pip"):
-        submit(Head(BAD, accepts=False), "j", "run")
+        submit(Head(BAD, accepts=False), "j", ["run"])
 
 
 def test_the_id_of_another_job_is_refused() -> None:
     with pytest.raises(WorkloadError, match="job j already exists with a different command"):
-        submit(Head(BAD, accepts=False, command="other"), "j", "run")
+        submit(Head(BAD, accepts=False, command="other"), "j", ["run"])
 
 
 def test_an_unclear_end_is_no_success_and_no_failure() -> None:
     with pytest.raises(UnreachableError, match="it is unclear whether job j was submitted"):
-        submit(Head(*[LOST] * 1000, accepts=False), "j", "run")
+        submit(Head(*[LOST] * 1000, accepts=False), "j", ["run"])
+
+
+def test_stop_reaches_the_command_when_it_has_just_begun() -> None:
+    """Ray's signal goes to the processes that its shell has at that moment: the command must be the shell's process."""
+    code = "import os; print(os.getpid(), 'a b')"
+    submit(head := Head(None, accepts=True), "j", [sys.executable, "-c", code])
+    with subprocess.Popen(head.job_command, shell=True, stdout=subprocess.PIPE, text=True) as process:
+        assert process.communicate()[0] == f"{process.pid} a b\n"
 
 
 def test_an_upload_that_ray_rejects_is_named_before() -> None:

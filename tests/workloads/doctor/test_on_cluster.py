@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import tarfile
 from functools import partial
@@ -28,7 +27,7 @@ def test_doctor_is_silent_and_names_the_job_that_waits(cluster: Cluster) -> None
     }
 
     api, job = JobsApi.of(cluster.outputs), new_id("mine")
-    submit(api, job, shlex.join([sys.executable, "-c", WAITING]))
+    submit(api, job, [sys.executable, "-c", WAITING])
     try:
         groups = partial(api.call, "/api/v0/placement_groups")
         wait_until(

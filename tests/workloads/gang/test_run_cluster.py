@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import psutil
 import pytest
 
 from tests.clone import wait_until
-from tests.workloads.conftest import Cluster, wait_until_free
+from tests.workloads.conftest import Cluster
 from workloads.client.api import JobsApi
 from workloads.client.follow import follow
 from workloads.exits import Exit
@@ -58,13 +57,6 @@ def start(cluster: Cluster, *arguments: str) -> Job:
     done = cluster.rdma_ray("run", "--detach", "--working-dir", str(SCRIPTS), *arguments)
     assert done.returncode == 0, done.stderr
     return Job(JobsApi.of(cluster.outputs), done.stdout.strip())
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
-    """No agent of a run holds the nodes of the next one."""
-    yield
-    wait_until_free(cluster)
 
 
 def survivors(word: str) -> list[psutil.Process]:

@@ -29,17 +29,17 @@ class Head(JobsApi):
         self.file: Any = UnreachableError("500: file not found", 500)
         self.status = "RUNNING"
         self.jobs_started: list[str] = []
-        self.commands: list[str] = []
+        self.commands: list[list[str]] = []
         self.leases: list[Lease] = []
         self.stopped: list[str] = []
         self.down = False
 
-    def submit(self, _: JobsApi, job: str, command: str, metadata: dict[str, str]) -> None:
+    def submit(self, _: JobsApi, job: str, words: list[str], metadata: dict[str, str]) -> None:
         assert metadata == {"workload": "monitor"}
         if self.down:
             raise UnreachableError("down")
         self.jobs_started.append(job)
-        self.commands.append(command)
+        self.commands.append(words)
         self.status = "RUNNING"
 
     def call(self, path: str, method: str = "GET", body: object = None, **_: object) -> Any:
@@ -84,11 +84,11 @@ def test_snapshots_arrive_under_a_lease_and_the_job_ends_with_the_client() -> No
         assert [(lease.count, lease.interval_s) for lease in head.leases] == [(1, 2), (2, 10)]
     [job] = head.jobs_started
     assert head.stopped == [job]
-    [command] = head.commands
-    assert command.startswith("python -m workloads.monitor.driver ")
-    options = MonitorOptions.model_validate_json(command.partition("driver ")[2].strip("'"))
+    [[*program, request]] = head.commands
+    assert program == ["python", "-m", "workloads.monitor.driver"]
+    options = MonitorOptions.model_validate_json(request)
     assert (options.gbps_per_nic, options.elastic, options.cluster) == (400, True, "a3u")
-    assert TOKEN not in command
+    assert TOKEN not in request
 
 
 def test_job_that_fails_before_its_first_snapshot_is_an_error_and_is_not_repeated() -> None:

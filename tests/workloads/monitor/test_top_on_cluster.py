@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 
 from tests.clone import wait_until
@@ -33,7 +32,7 @@ time.sleep(600)
 def test_top_shows_nodes_job_actor_and_why_a_demand_waits(cluster: Cluster) -> None:
     api = JobsApi.of(cluster.outputs)
     job = new_id("run")
-    submit(api, job, f"{sys.executable} -c {shlex.quote(JOB)}", None, {"workload": "run"})
+    submit(api, job, [sys.executable, "-c", JOB], None, {"workload": "run"})
     try:
         wait_until(lambda: "holds" in api.logs(job), lambda: api.logs(job), 60)
         done = cluster.rdma_ray("top", "--once", "--json")

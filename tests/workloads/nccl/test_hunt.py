@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def test_healthy_fleet_passes_and_is_shown_in_heat_map(cluster: Cluster) -> None
 def played(cluster: Cluster) -> dict[str, HuntResult]:
     """Hunt on one gang with one fault after another, as a job of the cluster."""
     events: list[dict[str, Any]] = []
-    command = shlex.join([sys.executable, "-c", "import broken_fleet; broken_fleet.main()"])
+    command = [sys.executable, "-c", "import broken_fleet; broken_fleet.main()"]
     job = new_id("hunt")
     api = JobsApi.of(cluster.outputs)
     variables = {"PYTHONPATH": str(Path(__file__).parent)}

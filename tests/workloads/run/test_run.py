@@ -119,7 +119,7 @@ def test_a_gang_gets_the_command_its_place_and_its_code(head: Head) -> None:
     assert main(["run", *arguments, "--", "torchrun", "train.py", "--json", "--lr=1"]) == Exit.OK
     [job] = head.known.values()
     *program, request = shlex.split(job["entrypoint"])
-    assert program == [sys.executable, "-P", "-m", "workloads.run.driver"]
+    assert program == ["exec", sys.executable, "-P", "-m", "workloads.run.driver"]
     assert json.loads(request) == {
         "nodes": 2,
         "per_node": 2,

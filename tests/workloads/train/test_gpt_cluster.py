@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.workloads.conftest import Cluster, wait_until_free
+from tests.workloads.conftest import Cluster
 from tests.workloads.train.gpt_reference import assert_reference, losses, more, request, start, train
 from workloads.exits import Exit
 
@@ -34,8 +34,6 @@ def test_ray_train_and_torchrun_have_the_same_losses_and_continue_each_other(clu
         rest = pool.submit(by_ray_train, more(storage, "run"), 3), pool.submit(by_torchrun, more(storage, "ray"), 1)
         for continued, world in zip(rest, (3, 1), strict=True):
             assert_reference(continued.result(), expected, world=world)
-    for name in ("RayTrainWorker", "RankActor"):
-        wait_until_free(cluster, name)
 
 
 def _result(cluster: Cluster, file: Path, *words: str) -> dict[str, Any]:

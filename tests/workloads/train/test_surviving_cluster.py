@@ -29,7 +29,7 @@ def test_a_run_continues_after_a_killed_worker_a_killed_driver_and_a_damaged_che
     assert process.returncode != 0, said + complained
     assert "continuing from the last checkpoint" in complained
 
-    wait_until_free(cluster, "RayTrainWorker")  # which may still write a checkpoint
+    wait_until_free(cluster)  # which may still write a checkpoint
     *_, good, newest = checkpoints(cluster, "cn-killed")
     shard = cluster.storage / "train" / "cn-killed" / label_of(newest) / "__1_0.distcp"
     shard.write_bytes(shard.read_bytes()[:-1])
