@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.eks.names import SYSTEM_NODES
-from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
+from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args, topology
 from infra.kubernetes.pods import RayArgs, SharedFolder
 from infra.settings import EksSettings
 
@@ -27,6 +27,7 @@ def ray_args(settings: EksSettings, name: str, *, volume: pulumi.Input[str] = ""
         pod=pod,
         head_selector=SYSTEM_NODES,
         head_environment=HEAD_ENVIRONMENT,
+        topology=topology(settings.machine)[:-1],
         folder=fsx_folder(storage, volume) if storage.bucket else None,
         queue=queue_args(settings, pod) if settings.queue == "kueue" else None,
     )

@@ -22,7 +22,8 @@ def ray_args(settings: KubernetesSettings, name: str) -> RayArgs:
         head_tolerations=_tolerations(nodes.head_tolerations),
         accounts=(account, account) if account else (f"{name}-head", f"{name}-worker"),
         existing_accounts=account is not None,
-        operator_anywhere=True,
+        users_cluster=True,
+        topology=nodes.topology,
         folder=claimed(storage.claim, storage.mount_path) if storage.claim else None,
     )
 

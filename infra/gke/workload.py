@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.catalog.gcp import TOPOLOGY
 from infra.gke.pod import (
     FILE_CACHE_GIB,
     SIDECAR_GIB,
@@ -52,6 +53,7 @@ def ray_args(settings: GkeSettings, name: str) -> RayArgs:
         notice_s=notice_s(settings),
         metrics_namespace=METRICS_NAMESPACE,
         pod_monitoring=True,
+        topology=TOPOLOGY[:-1],
         folder=gcs_folder(storage.bucket, storage.mount_path) if storage.bucket else None,
         queue=queue_args(settings, pod) if settings.queue == "kueue" else None,
     )

@@ -109,7 +109,9 @@ class RayArgs:
         head_tolerations: Taints that the head tolerates, as in a pod.
         accounts: ServiceAccounts of the head's pod and of the workers'.
         existing_accounts: Whether they are the user's own, which the stack does not make.
-        operator_anywhere: Whether KubeRay's operator may be in any namespace, not only in the stack's own.
+        users_cluster: Whether the cluster is the user's: KubeRay may be in any namespace, and no object of cluster
+            scope is made.
+        topology: Labels of the GPU nodes that tell which are close to each other, the widest part of the network first.
         head_environment: Variables that the head needs on this cloud.
         worker_environment: Variables that Ray on a GPU node needs on this cloud.
         notice_s: Seconds that a worker has after its SIGTERM, the fewest of the stack's kinds of capacity.
@@ -127,7 +129,8 @@ class RayArgs:
     head_tolerations: Sequence[Mapping[str, str]] = ()
     accounts: tuple[str, str] = (HEAD_ACCOUNT, WORKER_ACCOUNT)
     existing_accounts: bool = False
-    operator_anywhere: bool = False
+    users_cluster: bool = False
+    topology: Sequence[str] = ()
     head_environment: Sequence[Variable] = ()
     worker_environment: Sequence[Variable] = ()
     notice_s: int = NOTICE_S

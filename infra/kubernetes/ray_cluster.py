@@ -11,6 +11,7 @@ from typing import Any
 
 from infra.catalog.fabrics import Variable
 from infra.catalog.names import AUTOSCALER_METRICS_PORT, CLIENT_PORT, DASHBOARD_METRICS_PORT, DASHBOARD_PORT, GCS_PORT
+from infra.kubernetes.api_access import API_MOUNT, API_VOLUME, PLACE, read_place
 from infra.kubernetes.pods import (
     ABANDONED_S,
     CPU_GROUP,
@@ -28,7 +29,7 @@ from infra.kubernetes.pods import (
 )
 from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION
 from infra.kubernetes.ray_service import IDLE_NODE_S, PYTHON_PATH, ready_when_serving, serving, serving_volumes
-from infra.kubernetes.start_once import API_MOUNT, API_VOLUME, check_of_head, entry_point
+from infra.kubernetes.start_once import check_of_head, entry_point
 from infra.outputs import JOB_STACK, job_stack
 
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
@@ -174,8 +175,12 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     """Return the group of workers that own a GPU node."""
     ray, pod = args.settings.ray, args.pod
     size, container = (ray.min_workers, ray.max_workers), {"name": "ray-worker", **pod.container()}
-    group = _group(args, size, container, pod.pod(), args.worker_environment, pod.setup, pod.annotations)
-    return {"groupName": WORKER_GROUP, **group}
+    spec = pod.pod()
+    if args.topology:
+        spec |= {"volumes": [*spec.get("volumes", ()), API_VOLUME], "initContainers": [read_place(args)]}
+    group = _group(args, size, container, spec, args.worker_environment, pod.setup, pod.annotations)
+    placed = {"rayStartParams": {"labels-file": PLACE}} if args.topology else {}
+    return {"groupName": WORKER_GROUP, **group, **placed}
 
 
 def _cpu_workers(args: RayArgs) -> dict[str, Any]:

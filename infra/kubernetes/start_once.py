@@ -15,21 +15,11 @@ ray.io/disable-provisioned-head-restart alone leaves the RayJob without a head, 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.pods import ACCOUNT_FOLDER, LOGS_FOLDER, LOGS_VOLUME, UNPRIVILEGED, RayArgs, role
-
-API_ACCESS = "kubernetes-api"
-"""Volume with a token of the head's account. Only the containers that need it mount it: users' jobs run in the head's
-first container."""
-API_MOUNT = {"name": API_ACCESS, "mountPath": ACCOUNT_FOLDER, "readOnly": True}
-API_CREDENTIALS = (
-    {"serviceAccountToken": {"path": "token"}},
-    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-)
-API_VOLUME = {"name": API_ACCESS, "projected": {"sources": API_CREDENTIALS}}
+from infra.kubernetes.api_access import reads_object
+from infra.kubernetes.pods import LOGS_FOLDER, RayArgs, role
 
 MARK = f"{LOGS_FOLDER}/entry-point-started"
 """Folder in the head's pod that exists once the entry point may have started."""
@@ -39,7 +29,6 @@ REFUSAL = (
     "rdma-ray: the head was lost after it had the entry point, which does not start twice: continue from its "
     "checkpoints with a new RayJob"
 )
-SCRIPT = Path(__file__).with_name("start_once_pod.py")
 
 
 def entry_point(args: RayArgs) -> str:
@@ -49,18 +38,8 @@ def entry_point(args: RayArgs) -> str:
 
 def check_of_head(args: RayArgs) -> dict[str, Any]:
     """Return the init container of the head that marks a pod in which the entry point may not start."""
-    return {
-        "name": "start-once",
-        "image": args.settings.ray.image,
-        "command": ["python3", "-c", SCRIPT.read_text(encoding="utf-8")],
-        "args": [
-            f"--job=/apis/{RAY_API}/namespaces/{args.settings.namespace}/rayjobs/{args.name}",
-            f"--account={ACCOUNT_FOLDER}",
-            f"--mark={MARK}",
-        ],
-        "securityContext": UNPRIVILEGED,
-        "volumeMounts": [API_MOUNT, {"name": LOGS_VOLUME, "mountPath": LOGS_FOLDER}],
-    }
+    path = f"/apis/{RAY_API}/namespaces/{args.settings.namespace}/rayjobs/{args.name}"
+    return reads_object("start-once", args.settings.ray.image, path, f"--mark={MARK}")
 
 
 def rules(args: RayArgs) -> list[Any]:

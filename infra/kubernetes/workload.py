@@ -15,6 +15,7 @@ import pulumi_random as random
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core
 
+from infra.kubernetes.api_access import node_rights
 from infra.kubernetes.operators import Operators
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
@@ -152,7 +153,9 @@ class Workload(pulumi.ComponentResource):
         if self._operated:
             kubernetes_object(f"{name}-head", head_budget(args), opts, self._namespace)
         if args.settings.ray.mode == "job":
-            accounts += self._start_once()
+            accounts += self._bound(f"{name}-start-once", self._namespace, *start_once(args))
+        if rights := node_rights(args):
+            accounts += self._bound(f"{name}-nodes", None, *rights)
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))
@@ -163,12 +166,13 @@ class Workload(pulumi.ComponentResource):
             resources.append(kubernetes_object(f"{name}-queue", local_queue(), after, self._namespace))
         return resources
 
-    def _start_once(self) -> list[pulumi.Resource]:
-        """Create the right of a RayJob's head to see whether the entry point has started."""
-        name, (right, binding) = f"{self._name}-start-once", start_once(self._args)
-        role = kubernetes_object(name, right, self._own, self._namespace)
+    def _bound(
+        self, name: str, namespace: pulumi.Input[str] | None, right: Mapping[str, Any], binding: Mapping[str, Any]
+    ) -> list[pulumi.Resource]:
+        """Create a role and its binding."""
+        role = kubernetes_object(name, right, self._own, namespace)
         after = ResourceOptions(parent=self, depends_on=[role])
-        return [role, kubernetes_object(name, binding, after, self._namespace)]
+        return [role, kubernetes_object(name, binding, after, namespace)]
 
     def _scripts(self) -> list[pulumi.Resource]:
         """Create the ConfigMap with the scripts of the pods, if they have any."""

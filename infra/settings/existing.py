@@ -74,6 +74,13 @@ class KubernetesNodes(Section):
     head_selector: Texts = Field(
         (), title="LABEL=VALUE", examples=["pool=cpu"], description="kubernetes: labels of the nodes for Ray's head."
     )
+    topology: Texts = Field(
+        (),
+        title="LABEL",
+        examples=["topology.k8s.aws/network-node-layer-1"],
+        description="kubernetes: labels that tell which nodes are close to each other, the widest part of the network "
+        "first, which order ranks. The workers' account needs the right to get nodes.",
+    )
     head_tolerations: Texts = Field(
         (),
         title="KEY or KEY=VALUE",

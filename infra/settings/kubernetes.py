@@ -23,6 +23,8 @@ RESOURCES = "Kubernetes docs, tasks/configure-pod-container/extended-resource, r
 LOCAL_QUEUES = "Kueue docs, concepts/local_queue, read 2026-11-27"
 
 NAME_LIMITS = KUBERNETES_LIMITS
+LEVELS = 9
+"""Most labels of nodes.topology, which workloads/gang/placement.py reads."""
 _LABEL = r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?"
 
@@ -176,6 +178,14 @@ class KubernetesSettings(ClusterSettings, Section):
     @rule("nodes.headSelector", source=LABELS)
     def head_selector_malformed(self) -> Findings:
         return _malformed(self.nodes.head_selector)
+
+    @rule("nodes.topology", source=LABELS)
+    def topology_malformed(self) -> Findings:
+        for label in self.nodes.topology:
+            if not re.fullmatch(_LABEL, label):
+                yield Finding(f"No node has a label {label}.", "write its key as `kubectl describe node` shows it")
+        if len(self.nodes.topology) > LEVELS:
+            yield Finding(f"Ranks are ordered by at most {LEVELS} labels.", "keep the widest")
 
     @rule("nodes.headTolerations", source=LABELS)
     def head_toleration_malformed(self) -> Findings:

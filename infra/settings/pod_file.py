@@ -17,7 +17,7 @@ LARGEST = 2**18
 KEYS = ("initContainers", "volumes", "volumeMounts")
 SIDECARS = "Kubernetes docs, concepts/workloads/pods/sidecar-containers, stable since 1.33, read 2026-11-27"
 TAKEN = re.compile(
-    r"ray-.*|shared|shm|scripts|kubernetes-api|serve-token|nvidia|gib|user-\d+|prepare-shared-folder|start-once|wait-gcs-ready|autoscaler"
+    r"ray-.*|shared|shm|scripts|kubernetes-api|serve-token|nvidia|gib|user-\d+|prepare-shared-folder|start-once|node-place|wait-gcs-ready|autoscaler"
 )
 """Names of the containers and volumes of the stack and of KubeRay."""
 

@@ -148,8 +148,9 @@ def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
 
 def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
     """Head and workers have different accounts, and no container gets a token of the Kubernetes API but that of Ray's
-    autoscaler and, of a RayJob's head, the init container that ends before Ray starts: no job runs in these. A
-    CronJob's pods have a separate account. A user's account, which is not the stack's, may be that of all."""
+    autoscaler and the init containers that end before Ray starts: a RayJob's head reads that, a worker its node. No job
+    runs in these. Beyond its namespace, an account may get nodes only. A CronJob's pods have a separate account. A
+    user's account, which is not the stack's, may be that of all."""
     users = stack.settings.ray.service_account if isinstance(stack.settings, KubernetesSettings) else None
     tokens = {name_of(node): node.inputs.get("automountServiceAccountToken") for node in stack.of("ServiceAccount")}
     wanted = {pods.spec.get("serviceAccountName"): False for pods in ray_pods(stack)}
@@ -168,14 +169,26 @@ def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
                 yield f"{pods}: container {container['name']} has a token of the Kubernetes API"
         scaler = (ray_spec(pods.owner) or {}).get("autoscalerOptions") if pods.name == "head" else None
         mounted = {mount["name"] for mount in (scaler or {}).get("volumeMounts") or ()}
-        mounted |= volumes & {mount["name"] for check in _start_checks(pods) for mount in check["volumeMounts"]}
-        yield from differs(f"{pods}: tokens of the autoscaler and of the check", volumes, mounted)
+        for each in _readers(pods, f"/rayjobs/{name_of(pods.owner)}" if pods.name == "head" else _OWN_NODE):
+            mounted |= volumes & {mount["name"] for mount in each["volumeMounts"]}
+        yield from differs(f"{pods}: tokens of the autoscaler and of init containers", volumes, mounted)
+    get_nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+    bound = {
+        str(at(node, "roleRef.name"))
+        for node in stack.of("ClusterRoleBinding")
+        if any(subject.get("name") in wanted for subject in node.inputs["subjects"])
+    }
+    for node in stack.of("ClusterRole"):
+        if at(node, "metadata.name") in bound:
+            yield from differs(f"{name_of(node)}: rights", node.inputs["rules"], [get_nodes])
 
 
-def _start_checks(pods: Pods) -> list[Json]:
-    """Return the init containers that look at the RayJob of a head before it starts."""
-    path = f"/rayjobs/{name_of(pods.owner)}"
-    found = [] if pods.name != "head" else pods.spec.get("initContainers") or ()
+_OWN_NODE = "/api/v1/nodes/$(NODE_NAME)"
+
+
+def _readers(pods: Pods, path: str) -> list[Json]:
+    """Return the init containers that read an object of the API server, by the end of its path, before Ray starts."""
+    found = pods.spec.get("initContainers") or ()
     return [each for each in found if any(str(word).endswith(path) for word in each.get("args") or ())]
 
 
@@ -186,7 +199,7 @@ def entry_points_start_once(stack: Stack) -> Iterator[str]:
         head = next(pods_of(job))
         guard = re.match(r"mkdir (\S+) \|\| \{ .+; exit [1-9]\d*; \}; \S", str(at(job, "spec.entrypoint")))
         folder = guard[1] if guard else "a folder"
-        checks = [each for each in _start_checks(head) if f"--mark={folder}" in each["args"]]
+        checks = [each for each in _readers(head, f"/rayjobs/{name_of(job)}") if f"--mark={folder}" in each["args"]]
         yield from differs(f"{job.name}: checks of {folder}", len(checks), 1)
         kept = {volume["name"] for volume in head.volumes if "emptyDir" in volume}
         shared = [

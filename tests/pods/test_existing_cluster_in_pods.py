@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import yaml
 
 from infra.catalog.names import STACK_LABEL
 from infra.catalog.pins import KUEUE_API, RAY_API
+from infra.kubernetes.pods import RBAC
 from rehearsal.engine.commands import Engine
 from rehearsal.fork_server import ForkServer
 from tests.kubernetes.queries import condition, is_ready
@@ -176,6 +178,75 @@ def test_localqueue_of_the_team_admits_the_cluster(users: Company, plugins: Path
         assert said.ok, said.text
         assert rdma_ray(users, outputs_of(engine, tmp_path), "doctor") == ""
         destroy(users, engine, before)
+
+
+TWO_GROUPS = {
+    "mode": "job",
+    "entrypoint": "rdma-ray run --all --nodes 2 --per-node 1 -- python -c "
+    "\"import os, socket; print('RANK', os.environ['RANK'], socket.gethostname())\"",
+    "cpuWorkers": 1,
+    "cpuWorkerCpus": 1,
+    "cpuWorkerMemoryGib": 1,
+}
+RACKS = {"gpu-0": "west", "gpu-1": "east"}
+
+
+def test_job_with_two_groups_whose_ranks_follow_the_racks(users: Company, plugins: Path, tmp_path: Path) -> None:
+    """Workers with GPUs and one without; the rack of a node, which its worker may read, orders ranks, not its address.
+
+    The right to read nodes is the administrator's to grant.
+    """
+    cluster, api = users.pod_cluster, users.api
+    for name, rack in RACKS.items():
+        api.patch("v1", "Node", cluster.nodes[name], None, {"metadata": {"labels": {"example.com/rack": rack}}})
+    grants = reads_nodes(f"{NAME}-worker")
+    for body in grants:
+        api.apply(body)
+    try:
+        before = snapshot(api)
+        engine = engine_of(users, plugins, tmp_path)
+        set_in(engine, "rdma-ray:nodes", "gpus", to=8)
+        set_in(engine, "rdma-ray:nodes", "topology", to=["example.com/rack"])
+        set_in(engine, "rdma-ray:protect", to=False)
+        for name, value in TWO_GROUPS.items():
+            set_in(engine, "rdma-ray:ray", name, to=value)
+        said = engine.up()
+        assert said.ok, said.text
+        where = {"nodes": frozenset[str]()}
+
+        def ended() -> bool:
+            where["nodes"] |= {pod["spec"].get("nodeName", "") for pod in pods(users, "worker")}
+            job = api.get(RAY_API, "RayJob", NAME, TEAM) or {}
+            return (job.get("status") or {}).get("jobDeploymentStatus") in ("Complete", "Failed")
+
+        api.until("the job to end", ended, 420)
+        outputs = outputs_of(engine, tmp_path)
+        [job] = json.loads(rdma_ray(users, outputs, "list", "--json"))["jobs"]
+        assert job["status"] == "SUCCEEDED", rdma_ray(users, outputs, "logs", job["id"])
+        ranks = re.findall(r"RANK (\d) (\S+)", rdma_ray(users, outputs, "logs", job["id"]))
+        assert where["nodes"] >= {*cluster.nodes.values()}, where
+        placed = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods(users, "worker")}
+        assert [placed[host] for _, host in sorted(ranks)] == [cluster.nodes["gpu-1"], cluster.nodes["gpu-0"]]
+        said = engine.preview()
+        assert said.ok, said.text
+        destroy(users, engine, before)
+    finally:
+        for body in grants:
+            api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
+        for name in RACKS:
+            api.patch("v1", "Node", cluster.nodes[name], None, {"metadata": {"labels": {"example.com/rack": None}}})
+
+
+def reads_nodes(account: str) -> list[Json]:
+    """Return what `docs/kubernetes.md` asks an administrator for: the right of an account to get nodes."""
+    common = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "node-reader"}}
+    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "node-reader"}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": TEAM}
+    return [
+        {**common, "kind": "ClusterRole", "rules": [rule]},
+        {**common, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
+    ]
 
 
 def outputs_of(engine: Engine, folder: Path) -> Path:

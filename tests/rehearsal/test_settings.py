@@ -166,6 +166,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "nodes.tolerations": ["team=ml"],
             "nodes.headSelector": ["pool=cpu"],
             "nodes.headTolerations": ["reserved"],
+            "nodes.topology": ["example.com/hall", "example.com/rack"],
             "fabric": "rdma",
             "fabricResource": "nvidia.com/hostdev=8",
             "queue": "kueue",

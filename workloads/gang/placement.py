@@ -20,12 +20,11 @@ from workloads.results.events import emit
 
 FIRST_REPORT_S, NEXT_REPORT_S = 2, 15
 """Seconds until the first report of a wait, and between reports."""
-LABELS = ("ray.io/availability-zone", "ray.io/node-group")
+LABELS = ("ray.io/availability-zone", "ray.io/node-group", *(f"rdma-ray/topology-{level}" for level in range(1, 10)))
 """Labels of Ray nodes that tell which nodes are close to each other, the widest first.
 
 KubeRay passes the group of a pod, and its zone if the pod has that label (ray: _private/resource_and_label_spec.py,
-2.60). Labels of Kubernetes nodes, such as GKE's gce-topology-block and EKS' network-node-layer-1, are not passed: the
-downward API gives a pod its own labels only.
+2.60). An init container of the stack reads the others from the pod's Kubernetes node (infra/kubernetes/init_pod.py).
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.names import STACK_LABEL
-from infra.kubernetes.start_once import API_ACCESS
+from infra.kubernetes.api_access import API_ACCESS
 from infra.settings import from_stack_file
 from rehearsal.engine.values import Path
 from rehearsal.engine.workspace import ROOT
@@ -114,6 +114,9 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
         Change(CCC, "RayCluster", f"{RAY_HEAD} containers 0 volumeMounts 0 name", API_ACCESS),
         Change(CCC, "RayCluster", "spec autoscalerOptions volumeMounts", []),
         Change(DWS, "RayJob", f"{WORKERS} spec serviceAccountName", "ray-head"),
+        Change(DWS, "RayJob", f"{WORKERS} spec initContainers 0 args 1", "--object=/api/v1/nodes"),
+        Change(DWS, "ClusterRole", "rules 0 resources", ["nodes", "secrets"]),
+        Change(DWS, "ClusterRole", "rules 0 verbs", ["*"]),
     ),
     protection.entry_points_start_once: (
         Change(DWS, "RayJob", "spec entrypoint", "python /app/train.py"),

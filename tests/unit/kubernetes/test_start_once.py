@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from infra.catalog.pins import RAY_API
-from infra.kubernetes import start_once_pod
+from infra.kubernetes import init_pod
 from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.ray_cluster import ray_job_spec
 from infra.kubernetes.start_once import LOST, MARK, REFUSAL
@@ -93,12 +93,12 @@ def test_later_heads_are_marked(
     monkeypatch.setattr(urllib.request, "urlopen", answered)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     mark = tmp_path / "mark"
-    monkeypatch.setattr(sys, "argv", ["x", f"--job={JOB_PATH}", f"--account={tmp_path}", f"--mark={mark}"])
+    monkeypatch.setattr(sys, "argv", ["x", f"--object={JOB_PATH}", f"--account={tmp_path}", f"--mark={mark}"])
     if marked is None:
         with pytest.raises(SystemExit):
-            start_once_pod.main()
+            init_pod.main()
     else:
-        start_once_pod.main()
+        init_pod.main()
         # A node that restarts runs the init containers of a pod again.
-        start_once_pod.main()
+        init_pod.main()
     assert mark.exists() is bool(marked)

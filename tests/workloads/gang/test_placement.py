@@ -71,7 +71,8 @@ def test_workers_anywhere_need_slots_and_no_nodes() -> None:
 
 def test_nodes_are_in_the_order_of_place_and_numeric_address() -> None:
     def node(address: str, **labels: str) -> dict[str, Any]:
-        named = {f"ray.io/{name.replace('_', '-')}": value for name, value in labels.items()}
+        of = {"block": "rdma-ray/topology-1", "host": "rdma-ray/topology-2"}
+        named = {of.get(name, f"ray.io/{name.replace('_', '-')}"): value for name, value in labels.items()}
         return {"NodeID": address, "NodeManagerAddress": address, "NodeManagerHostname": address, "Labels": named}
 
     wanted = [
@@ -80,7 +81,9 @@ def test_nodes_are_in_the_order_of_place_and_numeric_address() -> None:
         node("10.0.0.1", node_group="gpu"),
         node("10.0.0.4", availability_zone="a", node_group="gpu"),
         node("10.0.0.3", availability_zone="a", node_group="spare"),
-        node("10.0.0.0", availability_zone="b", node_group="gpu"),
+        node("10.0.0.9", availability_zone="b", node_group="gpu", block="1", host="7"),
+        node("10.0.0.0", availability_zone="b", node_group="gpu", block="1", host="8"),
+        node("10.0.0.8", availability_zone="b", node_group="gpu", block="2", host="1"),
     ]
     placed = {bundle: each["NodeID"] for bundle, each in enumerate(reversed(wanted))}
     found = spots_of(placed, wanted)
