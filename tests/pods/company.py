@@ -29,7 +29,7 @@ from tools.kubernetes.node import Cluster
 
 TEAM, USER, CONTEXT = "team-a", "alice", "company"
 CLAIMS = ("datasets", "shared")
-# Without a request for CPU, so that the head also fits on its node, which has two CPUs.
+# Without a request for CPU, so that Ray's pods also fit on its node, which has two CPUs.
 _OPERATOR = {"resources": {"requests": {"cpu": "0", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
 
 _WRITTEN = ("metadata.managedFields", "metadata.resourceVersion")
@@ -120,7 +120,9 @@ def company(pod_cluster: PodCluster, cluster: Cluster, folder: Path) -> Iterator
 @contextlib.contextmanager
 def kueue(users: Company, cluster: Cluster) -> Iterator[str]:
     """The company's Kueue, with room for any team; yields the name of the team's LocalQueue."""
-    cluster.operators.start_kueue(stack_objects.release("gke, queued", "kueue"))
+    values = stack_objects.release("gke, queued", "kueue")
+    values["controllerManager"]["manager"] |= _OPERATOR
+    cluster.operators.start_kueue(values)
     quotas = [{"name": name, "nominalQuota": "100"} for name in ("cpu", "nvidia.com/gpu")]
     quotas.append({"name": "memory", "nominalQuota": "1Ti"})
     group = {"coveredResources": [each["name"] for each in quotas], "flavors": [{"name": "any", "resources": quotas}]}
