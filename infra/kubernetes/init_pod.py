@@ -46,13 +46,15 @@ def read(path: str, account: Path) -> dict[str, Any] | None:
         raise
 
 
-def read_in_time(path: str, account: Path) -> dict[str, Any] | None:
-    """As `read`, and ask again for two minutes."""
+def read_in_time(path: str, account: Path, *, despite_refusals: bool) -> dict[str, Any] | None:
+    """As `read`, and ask again for two minutes, after a refusal only `despite_refusals`."""
     for _ in range(_TRIES - 1):
         try:
             return read(path, account)
         except OSError as problem:
             print(f"{path} cannot be read from the API server: {problem}", flush=True)
+            if isinstance(problem, urllib.error.HTTPError) and not despite_refusals:
+                raise
             time.sleep(_PAUSE_S)
     return read(path, account)
 
@@ -83,10 +85,9 @@ def write_place(node: dict[str, Any] | None, names: Sequence[str], file: Path) -
 
 
 def main() -> None:
-    """Read and write.
+    """Read, and write what follows.
 
-    Without an answer, the pod of a head does not start, and the kubelet runs this again. A worker starts with a place
-    that is unknown: only the order of ranks depends on it.
+    Without an answer, a head does not start, and the kubelet runs this again. A worker does: its place orders ranks.
     """
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--account", type=Path, required=True, help="folder with `token` and `ca.crt`")
@@ -96,11 +97,10 @@ def main() -> None:
     parser.add_argument("labels", nargs="*", help="labels of the node, the widest part of the network first")
     args = parser.parse_args()
     try:
-        found = read_in_time(args.object, args.account)
+        found = read_in_time(args.object, args.account, despite_refusals=bool(args.mark))
     except OSError as problem:
-        print(f"no answer: {problem}", flush=True)
         if args.mark:
-            sys.exit(1)
+            sys.exit(f"no answer: {problem}")
         found = None
     if args.mark:
         mark_started(found, args.mark)

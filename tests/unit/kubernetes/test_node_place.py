@@ -69,7 +69,8 @@ def test_ray_gets_the_place_or_an_empty_one(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(ssl, "create_default_context", lambda **_: None)
     monkeypatch.setattr(urllib.request, "urlopen", answered)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
     here = {"$(NODE_NAME)": "node-7", PLACE: str(tmp_path / "place"), ACCOUNT_FOLDER: str(tmp_path)}
     words = container["args"]
     for there, replacement in here.items():
@@ -79,6 +80,8 @@ def test_ray_gets_the_place_or_an_empty_one(
     found = parse_node_labels_from_yaml_file(str(tmp_path / "place"))
     assert [*found] == [f"rdma-ray/topology-{level}" for level in range(1, len(names) + 1)]
     assert {*found} <= {*LABELS}
+    # A refusal is final: without the right, no worker waits.
+    assert bool(waited) is (answer == "down")
     assert [*found.values()] == ([*labels.values()] if answer == "whole" else [""] * len(names))
 
 
