@@ -143,7 +143,8 @@ def wait_until_free(cluster: Cluster, within_s: float = 150) -> None:
 def _held(api: JobsApi) -> list[Any]:
     """Return what holds CPUs of the nodes."""
     groups, actors = (
-        api.call(f"/api/v0/{kind}?detail=1")["data"]["result"]["result"] for kind in ("placement_groups", "actors")
+        api.call(f"/api/v0/{kind}?detail=1&limit=10000")["data"]["result"]["result"]
+        for kind in ("placement_groups", "actors")
     )
     held = [group for group in groups if group["state"] != "REMOVED"]
     held += [one for one in actors if one["state"] != "DEAD" and (one["required_resources"] or {}).get("CPU")]
