@@ -31,6 +31,8 @@ def test_cluster_becomes_job_in_same_namespace(fork_server: ForkServer, tmp_path
         ("RayCluster", "ray"),
         ("PodDisruptionBudget", "ray-head"),
         ("ServiceAccount", "ray-head"),
+        ("ClusterRole", "ray-nodes"),
+        ("ClusterRoleBinding", "ray-nodes"),
         ("Release", "kuberay"),
         ("KubeRay", "kuberay"),
         ("BucketAccess", "bucket-ray-head"),
