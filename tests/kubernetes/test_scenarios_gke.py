@@ -152,8 +152,8 @@ def test_node_without_a_nic_gets_no_worker(api: Api, two: list[Json]) -> None:
 
 
 def test_accounts_have_minimal_permissions(stack: RunningStack, two: list[Json]) -> None:
-    """The API server's RBAC authorizer with KubeRay's Role. No job reads the head's token: KubeRay adds a container for
-    Ray's autoscaler, and only that one mounts it."""
+    """The API server's RBAC authorizer with KubeRay's Role. No job reads a token: only the container of the autoscaler,
+    which KubeRay adds, and the init container that reads a worker's node mount one."""
     assert rules(stack.plane, HEAD_ACCOUNT) == {
         *(f"{verb} /pods" for verb in ("get", "list", "watch", "patch")),
         "patch /pods/resize",
@@ -161,8 +161,8 @@ def test_accounts_have_minimal_permissions(stack: RunningStack, two: list[Json])
     }
     for namespace in ("default", "kube-system", "kuberay-system"):
         assert rules(stack.plane, HEAD_ACCOUNT, namespace) == set()
-    assert rules(stack.plane, WORKER_ACCOUNT) == set()
-    assert [with_token(pod) for pod in (head(stack.api), *two)] == [["autoscaler"], [], []]
+    assert rules(stack.plane, WORKER_ACCOUNT) == {"get /nodes"}
+    assert [with_token(pod) for pod in (head(stack.api), *two)] == [["autoscaler"], ["node-place"], ["node-place"]]
 
 
 @pytest.mark.usefixtures("two")
