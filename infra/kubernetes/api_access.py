@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.kubernetes.pods import ACCOUNT_FOLDER, LOGS_FOLDER, LOGS_VOLUME, RBAC, UNPRIVILEGED, RayArgs
+from infra.kubernetes.pods import ACCOUNT_FOLDER, LOGS_FOLDER, LOGS_VOLUME, UNPRIVILEGED, RayArgs, role
 
 API_ACCESS = "kubernetes-api"
 """Volume with a token of the pod's account. Only the containers that need it mount it: users' jobs run in the first
@@ -24,6 +24,9 @@ API_VOLUME = {"name": API_ACCESS, "projected": {"sources": API_CREDENTIALS}}
 
 PLACE = f"{LOGS_FOLDER}/place.yaml"
 """File of `ray start --labels-file` in a worker's pod. KubeRay's own way, labels of the group, knows no node."""
+
+GET_NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+"""The right to read a place."""
 
 SCRIPT = Path(__file__).with_name("init_pod.py")
 ROOM = {"cpu": "100m", "memory": "128Mi"}
@@ -60,11 +63,5 @@ def node_rights(args: RayArgs) -> list[dict[str, Any]]:
     """Return the ClusterRole of the workers' account and its binding; none on a cluster of the user's."""
     if not args.topology or args.users_cluster or args.settings.ray.mode == "indexed-job":
         return []
-    name = f"{args.settings.namespace}-{args.worker_account}-nodes"
-    common = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name}}
-    subject = {"kind": "ServiceAccount", "name": args.worker_account, "namespace": args.settings.namespace}
-    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-    return [
-        {**common, "kind": "ClusterRole", "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]},
-        {**common, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
-    ]
+    account, namespace = args.worker_account, args.settings.namespace
+    return role(f"{namespace}-{account}-nodes", [GET_NODES], account, namespace, whole_cluster=True)

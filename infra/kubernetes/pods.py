@@ -384,12 +384,15 @@ def indexed_job_spec(container: str, nodes: int) -> dict[str, Any]:
     }
 
 
-def role(name: str, rules: Sequence[Any], account: str, namespace: str) -> list[dict[str, Any]]:
-    """Return a Role and its binding to a ServiceAccount of the namespace."""
-    reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
+def role(
+    name: str, rules: Sequence[Any], account: str, namespace: str, *, whole_cluster: bool = False
+) -> list[dict[str, Any]]:
+    """Return a Role, or a ClusterRole of the `whole_cluster`, and its binding to a ServiceAccount of the namespace."""
+    kind = "ClusterRole" if whole_cluster else "Role"
+    reference = {"apiGroup": RBAC, "kind": kind, "name": name}
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     common = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name}}
     return [
-        {**common, "kind": "Role", "rules": list(rules)},
-        {**common, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]},
+        {**common, "kind": kind, "rules": list(rules)},
+        {**common, "kind": f"{kind}Binding", "roleRef": reference, "subjects": [subject]},
     ]

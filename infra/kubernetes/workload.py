@@ -153,9 +153,9 @@ class Workload(pulumi.ComponentResource):
         if self._operated:
             kubernetes_object(f"{name}-head", head_budget(args), opts, self._namespace)
         if args.settings.ray.mode == "job":
-            accounts += self._bound(f"{name}-start-once", self._namespace, *start_once(args))
+            accounts += _bound(f"{name}-start-once", start_once(args), opts, self._namespace)
         if rights := node_rights(args):
-            accounts += self._bound(f"{name}-nodes", None, *rights)
+            accounts += _bound(f"{name}-nodes", rights, opts)
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))
@@ -165,14 +165,6 @@ class Workload(pulumi.ComponentResource):
             after = ResourceOptions(parent=self, depends_on=[self._cluster_queue])
             resources.append(kubernetes_object(f"{name}-queue", local_queue(), after, self._namespace))
         return resources
-
-    def _bound(
-        self, name: str, namespace: pulumi.Input[str] | None, right: Mapping[str, Any], binding: Mapping[str, Any]
-    ) -> list[pulumi.Resource]:
-        """Create a role and its binding."""
-        role = kubernetes_object(name, right, self._own, namespace)
-        after = ResourceOptions(parent=self, depends_on=[role])
-        return [role, kubernetes_object(name, binding, after, namespace)]
 
     def _scripts(self) -> list[pulumi.Resource]:
         """Create the ConfigMap with the scripts of the pods, if they have any."""
@@ -208,14 +200,23 @@ class TimeLimit(pulumi.ComponentResource):
         workload: pulumi.Resource,
     ) -> None:
         super().__init__("rdma-ray:kubernetes:TimeLimit", name, {}, opts)
-        account, role, binding, cron_job = time_limit(args)
+        account, *rights, cron_job = time_limit(args)
         opts = ResourceOptions(parent=self)
-        needs = [kubernetes_object(name, account, opts, namespace)]
-        right = kubernetes_object(name, role, opts, namespace)
-        needs.append(kubernetes_object(name, binding, ResourceOptions(parent=self, depends_on=[right]), namespace))
-        after = ResourceOptions(parent=self, depends_on=[*needs, workload])
+        needs = kubernetes_object(name, account, opts, namespace)
+        _, binding = _bound(name, rights, opts, namespace)
+        after = ResourceOptions(parent=self, depends_on=[needs, binding, workload])
         kubernetes_object(name, cron_job, after, namespace)
         self.register_outputs({})
+
+
+def _bound(
+    name: str, rights: Sequence[Mapping[str, Any]], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
+) -> list[pulumi.Resource]:
+    """Create a role and, after it, its binding."""
+    right, binding = rights
+    role = kubernetes_object(name, right, opts, namespace)
+    after = ResourceOptions.merge(opts, ResourceOptions(depends_on=[role]))
+    return [role, kubernetes_object(name, binding, after, namespace)]
 
 
 def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions) -> pulumi.Resource:

@@ -20,10 +20,11 @@ import yaml
 
 from infra.catalog.names import STACK_LABEL
 from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.pods import RBAC
+from infra.kubernetes.api_access import GET_NODES
+from infra.kubernetes.pods import role
 from rehearsal.engine.commands import Engine
 from rehearsal.fork_server import ForkServer
-from tests.kubernetes.queries import is_ready
+from tests.kubernetes.queries import condition, is_ready
 from tests.pods.company import CONTEXT, TEAM, Company, company, differences, kueue, snapshot
 from tests.pods.conftest import RAY_IMAGES
 from tests.pods.deployed_stack import RDMA_RAY
@@ -158,6 +159,28 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugi
     destroy(users, engine, before)
 
 
+def test_localqueue_of_the_team_admits_the_cluster(users: Company, plugins: Path, tmp_path: Path) -> None:
+    """With Kueue and a LocalQueue of the company's: the cluster starts when it is admitted, with both workers, and a
+    second preview is empty."""
+    assert users.pod_cluster.cluster is not None
+    with kueue(users, users.pod_cluster.cluster) as queue:
+        before = snapshot(users.api)
+        engine = engine_of(users, plugins, tmp_path)
+        set_in(engine, "rdma-ray:queue", to="kueue")
+        set_in(engine, "rdma-ray:localQueue", to=queue)
+        set_in(engine, "rdma-ray:protect", to=False)
+        said = engine.up()
+        assert said.ok, said.text
+        users.api.until("both workers to be ready", lambda: len([*filter(is_ready, pods(users, "worker"))]) == 2, 300)
+        [workload] = users.api.list(KUEUE_API, "Workload", TEAM)
+        assert workload["spec"]["queueName"] == queue
+        assert condition(workload, "Admitted")["status"] == "True"
+        said = engine.preview()
+        assert said.ok, said.text
+        assert rdma_ray(users, outputs_of(engine, tmp_path), "doctor") == ""
+        destroy(users, engine, before)
+
+
 RANKS = (
     "import os, socket; open('/shared/rank-' + os.environ['RANK'], 'w').write(' '.join([socket.gethostname(), "
     "os.environ['GREETING'], str(len(os.environ['HF_TOKEN'])), open('/datasets/size').read()]))"
@@ -181,7 +204,8 @@ def test_queued_job_with_two_groups_whose_ranks_follow_the_racks(users: Company,
     assert cluster.cluster is not None
     for name, rack in RACKS.items():
         api.patch("v1", "Node", cluster.nodes[name], None, {"metadata": {"labels": {"example.com/rack": rack}}})
-    grants = reads_nodes(f"{NAME}-worker")
+    # As docs/kubernetes.md asks an administrator.
+    grants = role("node-reader", [GET_NODES], f"{NAME}-worker", TEAM, whole_cluster=True)
     for body in grants:
         api.apply(body)
     try:
@@ -221,18 +245,6 @@ def test_queued_job_with_two_groups_whose_ranks_follow_the_racks(users: Company,
             api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
         for name in RACKS:
             api.patch("v1", "Node", cluster.nodes[name], None, {"metadata": {"labels": {"example.com/rack": None}}})
-
-
-def reads_nodes(account: str) -> list[Json]:
-    """Return what `docs/kubernetes.md` asks an administrator for: the right of an account to get nodes."""
-    common = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "node-reader"}}
-    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
-    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "node-reader"}
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": TEAM}
-    return [
-        {**common, "kind": "ClusterRole", "rules": [rule]},
-        {**common, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]},
-    ]
 
 
 def outputs_of(engine: Engine, folder: Path) -> Path:

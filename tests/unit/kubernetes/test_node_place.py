@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
-import ssl
 import sys
-import time
 import urllib.error
-import urllib.request
-from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +18,8 @@ from infra.kubernetes.pods import ACCOUNT_FOLDER
 from infra.kubernetes.ray_cluster import ray_cluster_spec
 from infra.plan import ray_args
 from infra.settings import ClusterSettings, parse
+from infra.settings.kubernetes import LEVELS
+from tests.unit.kubernetes.test_start_once import answer_init_pod
 from tests.unit.stacks import EKS, GKE, KUBERNETES, changed
 from workloads.gang.placement import LABELS
 
@@ -56,21 +52,10 @@ def test_ray_gets_the_place_or_an_empty_one(
     assert container["env"] == [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
     labels = {label: f"{number:032x}" for number, label in enumerate(names)}
 
-    def answered(request: Any, **_: Any) -> Any:
-        assert request.full_url == "https://10.0.0.1:443/api/v1/nodes/node-7"
-        if answer == "down":
-            raise urllib.error.URLError("unreachable")
-        if isinstance(answer, int):
-            raise urllib.error.HTTPError(request.full_url, answer, "refused", Message(), None)
-        return io.StringIO(json.dumps({"metadata": {"labels": labels if answer == "whole" else {}}}))
-
-    (tmp_path / "token").write_text("token\n")
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(ssl, "create_default_context", lambda **_: None)
-    monkeypatch.setattr(urllib.request, "urlopen", answered)
-    waited: list[float] = []
-    monkeypatch.setattr(time, "sleep", waited.append)
+    node = {"metadata": {"labels": labels if answer == "whole" else {}}}
+    answers = urllib.error.URLError("unreachable") if answer == "down" else node
+    path = "/api/v1/nodes/node-7"
+    waited = answer_init_pod(monkeypatch, tmp_path, path, answer if isinstance(answer, int) else answers)
     here = {"$(NODE_NAME)": "node-7", PLACE: str(tmp_path / "place"), ACCOUNT_FOLDER: str(tmp_path)}
     words = container["args"]
     for there, replacement in here.items():
@@ -80,6 +65,7 @@ def test_ray_gets_the_place_or_an_empty_one(
     found = parse_node_labels_from_yaml_file(str(tmp_path / "place"))
     assert [*found] == [f"rdma-ray/topology-{level}" for level in range(1, len(names) + 1)]
     assert {*found} <= {*LABELS}
+    assert LABELS[-1] == f"rdma-ray/topology-{LEVELS}"
     # A refusal is final: without the right, no worker waits.
     assert bool(waited) is (answer == "down")
     assert [*found.values()] == ([*labels.values()] if answer == "whole" else [""] * len(names))

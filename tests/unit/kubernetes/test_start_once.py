@@ -31,6 +31,33 @@ from workloads.render.request import Request
 JOB_PATH = f"/apis/{RAY_API}/namespaces/ray/rayjobs/train"
 
 
+def answer_init_pod(
+    monkeypatch: pytest.MonkeyPatch, account: Path, path: str, answer: dict[str, Any] | Exception | int
+) -> list[float]:
+    """Let the API server answer the init container at a path, with an object, an error or a status of HTTP.
+
+    Returns the pauses that it makes, in seconds. `account` is the folder with its token.
+    """
+
+    def answered(request: Any, **_: Any) -> Any:
+        assert request.full_url == f"https://[fd00::1]:443{path}"
+        assert request.headers == {"Authorization": "Bearer token"}
+        if isinstance(answer, int):
+            raise urllib.error.HTTPError(request.full_url, answer, "refused", Message(), None)
+        if isinstance(answer, Exception):
+            raise answer
+        return io.StringIO(json.dumps(answer))
+
+    (account / "token").write_text("token\n")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: None)
+    monkeypatch.setattr(urllib.request, "urlopen", answered)
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
+
+
 def rendered(stack: dict[str, Any], file: Path) -> dict[str, Any]:
     """Return the RayJob that `render rayjob` prints for a stack."""
     settings = {f"rdma-ray:{key}": value for key, value in changed(stack, {"nodes.max": 2}).items()}
@@ -78,20 +105,8 @@ def test_later_heads_are_marked(
     status: str | int, marked: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an answer the pod does not start."""
-
-    def answered(request: Any, **_: Any) -> Any:
-        assert request.full_url == f"https://[fd00::1]:443{JOB_PATH}"
-        assert request.headers == {"Authorization": "Bearer token"}
-        if isinstance(status, int):
-            raise urllib.error.HTTPError(request.full_url, status, "refused", Message(), None)
-        return io.StringIO(json.dumps({"status": {"jobDeploymentStatus": status}}))
-
-    (tmp_path / "token").write_text("token\n")
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(ssl, "create_default_context", lambda **_: None)
-    monkeypatch.setattr(urllib.request, "urlopen", answered)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    answer = status if isinstance(status, int) else {"status": {"jobDeploymentStatus": status}}
+    answer_init_pod(monkeypatch, tmp_path, JOB_PATH, answer)
     mark = tmp_path / "mark"
     monkeypatch.setattr(sys, "argv", ["x", f"--object={JOB_PATH}", f"--account={tmp_path}", f"--mark={mark}"])
     if marked is None:
