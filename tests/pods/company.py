@@ -32,7 +32,13 @@ CLAIMS = ("datasets", "shared")
 # Without a request for CPU, so that Ray's pods also fit on its node, which has two CPUs.
 _OPERATOR = {"resources": {"requests": {"cpu": "0", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
 
-_WRITTEN = ("metadata.managedFields", "metadata.resourceVersion")
+_WRITTEN = ("metadata managedFields", "metadata resourceVersion")
+# A busy machine answers a readiness probe of Kueue's too late, now and then; a second later all is as before but times.
+_READY = (
+    *_WRITTEN,
+    *("metadata generation", "metadata annotations endpoints.kubernetes.io/last-change-trigger-time"),
+    *("status conditions lastTransitionTime", "status conditions lastUpdateTime", "status containerStatuses"),
+)
 CHANGED_BY_OTHERS: Mapping[str, Sequence[str]] = {
     # Records, which expire, and leases, which are renewed every few seconds.
     "Event": ("",),
@@ -40,11 +46,12 @@ CHANGED_BY_OTHERS: Mapping[str, Sequence[str]] = {
     # The kubelet reports them.
     "Node": (
         *_WRITTEN,
-        *("status.conditions.lastHeartbeatTime", "status.images", "status.volumesAttached", "status.volumesInUse"),
+        *("status conditions lastHeartbeatTime", "status images", "status volumesAttached", "status volumesInUse"),
     ),
     # Kueue counts the workloads of each queue in its status.
     "ClusterQueue": _WRITTEN,
     "LocalQueue": _WRITTEN,
+    **dict.fromkeys(("APIService", "Deployment", "Endpoints", "EndpointSlice", "Pod", "ReplicaSet"), _READY),
 }
 """Kinds, and the fields of them, that controllers of the cluster write; "" is the whole object. All else is compared
 byte for byte."""
@@ -158,7 +165,7 @@ def snapshot(api: Api) -> dict[str, str]:
         for body in api.list(kind.api_version, kind.kind):
             place = f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
             for path in CHANGED_BY_OTHERS.get(kind.kind, ()):
-                _remove(body, *path.split("."))
+                _remove(body, *path.split())
             found[f"{kind.api_version} {kind.kind} {place}"] = json.dumps(body, sort_keys=True, indent=1)
     return found
 
