@@ -30,10 +30,11 @@ from tools.kubernetes.node import Cluster
 TEAM, USER, CONTEXT = "team-a", "alice", "company"
 CLAIMS = ("datasets", "shared")
 # Without a request for CPU, so that Ray's pods also fit on its node, which has two CPUs.
-_OPERATOR = {"resources": {"requests": {"cpu": "0", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
+OPERATOR = {"resources": {"requests": {"cpu": "0", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
 
 _WRITTEN = ("metadata managedFields", "metadata resourceVersion")
-# A busy machine answers a readiness probe of Kueue's too late, now and then; a second later all is as before but times.
+# A busy machine answers a readiness probe of an operator's too late, now and then. A second later, all is as before but
+# times, and the order of conditions.
 _READY = (
     *_WRITTEN,
     *("metadata generation", "metadata annotations endpoints.kubernetes.io/last-change-trigger-time"),
@@ -101,7 +102,7 @@ def company(pod_cluster: PodCluster, cluster: Cluster, folder: Path) -> Iterator
     """The cluster with what a company has in it; afterwards with the tier's operator again."""
     api, operators = pod_cluster.api, cluster.operators
     operators.stop_kuberay()
-    operators.start_kuberay(_OPERATOR)
+    operators.start_kuberay(OPERATOR)
     folders = {name: folder / name for name in CLAIMS}
     bodies = [*_rights(), *_objects(folders)]
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
@@ -128,7 +129,7 @@ def company(pod_cluster: PodCluster, cluster: Cluster, folder: Path) -> Iterator
 def kueue(users: Company, cluster: Cluster) -> Iterator[str]:
     """The company's Kueue, with room for any team; yields the name of the team's LocalQueue."""
     values = stack_objects.release("gke, queued", "kueue")
-    values["controllerManager"]["manager"] |= _OPERATOR
+    values["controllerManager"]["manager"] |= OPERATOR
     cluster.operators.start_kueue(values)
     quotas = [{"name": name, "nominalQuota": "100"} for name in ("cpu", "nvidia.com/gpu")]
     quotas.append({"name": "memory", "nominalQuota": "1Ti"})
@@ -166,6 +167,9 @@ def snapshot(api: Api) -> dict[str, str]:
             place = f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
             for path in CHANGED_BY_OTHERS.get(kind.kind, ()):
                 _remove(body, *path.split())
+            status = body.get("status")
+            if isinstance(status, dict) and isinstance(status.get("conditions"), list):
+                status["conditions"].sort(key=lambda each: str(each.get("type")))
             found[f"{kind.api_version} {kind.kind} {place}"] = json.dumps(body, sort_keys=True, indent=1)
     return found
 

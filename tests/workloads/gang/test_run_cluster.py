@@ -173,7 +173,8 @@ def test_ray_train_script_runs_as_it_is_with_a_secret(cluster: Cluster, tmp_path
 
     job.code = follow(job.api, job.id, on_line).exit_code
     assert (job.code, shown) == (0, []), job.lines
-    assert job.lines[-1] == f"2 workers, the secret has {len(SECRET)} characters"
+    # On a busy machine, Ray's cleaner of placement groups has the last line.
+    assert f"2 workers, the secret has {len(SECRET)} characters" in job.lines
     entry: dict[str, Any] = job.api.call(f"/api/jobs/{job.id}")
     assert SECRET not in json.dumps(entry) + "".join(job.lines)
     for file in (each for each in cluster.logs.rglob("*.*") if each.suffix in (".log", ".out", ".err", ".json")):
