@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.catalog.names import GPU, KUBERAY_LABELS, KUBERAY_NAMESPACE
 from infra.catalog.pins import KUBERAY, KUBERNETES_BUILT
-from infra.existing.workload import gpu_pod
+from infra.existing.workload import ray_args
 from infra.settings import KubernetesSettings, Settings
 from infra.settings.common import pairs
 from rehearsal.clouds.kubernetes import identity
@@ -66,16 +66,18 @@ def _objects(settings: KubernetesSettings) -> Iterator[tuple[str, Json]]:
 
 def _nodes(settings: KubernetesSettings) -> Iterator[tuple[str, Json]]:
     """Yield a node for each worker, which has no room for more, and one for Ray's head and the operators."""
-    nodes, pod = settings.nodes, gpu_pod(settings)
-    taints = [{"key": GPU, "value": "present", "effect": "NoSchedule"}] if nodes.gpus else []
-    taints += [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in pairs(nodes.tolerations)]
-    for number in range(nodes.max):
+    args = ray_args(settings, "any")
+    for name, nodes, pod in (("worker", settings.nodes, args.pod), ("other", settings.other_nodes, args.other_pod)):
+        if pod is None:
+            continue
+        taints = [{"key": GPU, "value": "present", "effect": "NoSchedule"}] if nodes.gpus else []
+        taints += [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in pairs(nodes.tolerations)]
         status = {"allocatable": dict(pod.resources["requests"])}
-        yield _object(
-            identity.NODE, f"worker-{number}", labels=dict(pod.node_selector), spec={"taints": taints}, status=status
-        )
-    size = {"cpu": "64", "memory": "256Gi"}
-    yield _object(identity.NODE, "head", labels=dict(pairs(nodes.head_selector)), spec={}, status={"allocatable": size})
+        for number in range(nodes.max):
+            labels = dict(pod.node_selector)
+            yield _object(identity.NODE, f"{name}-{number}", labels=labels, spec={"taints": taints}, status=status)
+    size, labels = {"cpu": "64", "memory": "256Gi"}, dict(pairs(settings.nodes.head_selector))
+    yield _object(identity.NODE, "head", labels=labels, spec={}, status={"allocatable": size})
 
 
 def operator(name: str, namespace: str, labels: Json, watched: list[str]) -> tuple[str, Json]:

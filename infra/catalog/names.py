@@ -16,6 +16,8 @@ EFA = "vpc.amazonaws.com/efa"
 """Resource of the EFA device plugin (aws/eks-charts: aws-efa-k8s-device-plugin; read 2026-11)."""
 NODE_TYPE, RAY_CLUSTER = "ray.io/node-type", "ray.io/cluster"
 """Labels of KubeRay's pods: `head` or `worker`, and the RayCluster (ray-operator/controllers/ray/utils, v1.6.2)."""
+GROUP_LABEL, OTHER_GROUP = "ray.io/group", "other-group"
+"""KubeRay's label of a pod with its group (ray-operator/controllers/ray/utils, v1.6.2), and the one with other GPUs."""
 JOB_LABEL = "rdma-ray/job"
 """Label of every pod of a RayJob, an Indexed Job or a RayService. Pods of RayJob and RayService need it: their clusters
 have random names."""

@@ -11,16 +11,22 @@ from urllib.parse import urlencode
 from infra.catalog.names import GPU
 from infra.existing.kubectl import Json
 from infra.existing.questions import Found, part, parts
+from infra.fabric import GpuPod
 from infra.settings import Problem
 
-_PATHS = {"cpu": "nodes.cpus", "memory": "nodes.memoryGib", GPU: "nodes.gpus"}
+_PATHS = {"cpu": "cpus", "memory": "memoryGib", GPU: "gpus"}
 _TRANSIENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints by which Kubernetes marks a node for a while, such as while it is not ready."""
 
 
 def node_problems(found: Found) -> Iterator[Problem]:
     """Find that no node that the workers may use has room for one, or that fewer have than must stay up."""
-    settings, pod = found.settings, found.args.pod
+    yield from _problems(found, "nodes", found.args.pod, found.settings.nodes.min)
+    if found.args.other_pod is not None:
+        yield from _problems(found, "otherNodes", found.args.other_pod, 0)
+
+
+def _problems(found: Found, section: str, pod: GpuPod, fewest: int) -> Iterator[Problem]:
     selector = ",".join(f"{key}={value}" for key, value in pod.node_selector.items())
     answer = found.maybe("/api/v1/nodes" + (f"?{urlencode({'labelSelector': selector})}" if selector else ""))
     if answer is None:
@@ -43,20 +49,19 @@ def node_problems(found: Found) -> Iterator[Problem]:
         lacking = ", ".join(f"{name} {wanted[name]} (at most {most[name]})" for name in short)
         yield found.problem(
             f"None of the nodes with the labels and taints of the stack has room for a worker: {lacking}.",
-            "lower these, correct nodes.selector, or wait until the device plugin offers them",
-            *dict.fromkeys(_PATHS.get(name, "fabric") for name in short),
+            f"lower these, correct {section}.selector, or wait until the device plugin offers them",
+            *dict.fromkeys(f"{section}.{_PATHS[name]}" if name in _PATHS else "fabric" for name in short),
         )
     elif nodes and all(lasting):
         some = ", ".join(sorted({*chain(*lasting)})[:3])
         yield found.problem(
             f"Each of the nodes with the labels of the stack has a taint that the workers do not tolerate: {some}.",
-            "add the taint to nodes.tolerations, if it is there for such work",
-            "nodes.tolerations",
+            f"add the taint to {section}.tolerations, if it is there for such work",
+            f"{section}.tolerations",
         )
-    elif len(fitting) < settings.nodes.min:
+    elif len(fitting) < fewest:
         yield found.problem(
-            f"nodes.min is {settings.nodes.min}, but {len(fitting)} nodes have the labels, taints and size that "
-            "a worker needs.",
+            f"nodes.min is {fewest}, but {len(fitting)} nodes have the labels, taints and size that a worker needs.",
             "correct nodes.selector and nodes.tolerations, or lower nodes.min; with 0, an autoscaler may add nodes",
             "nodes.min",
         )

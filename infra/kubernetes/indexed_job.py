@@ -14,7 +14,6 @@ from infra.kubernetes.pods import (
     INDEXED_JOB_POD,
     SCRIPTS,
     RayArgs,
-    folder_preparation,
     headless_service_spec,
     indexed_job_spec,
     one_pod_per_node,
@@ -81,7 +80,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
     spec = {
         **pod,
         # In every pod, since the pods of a Job are alike; the command may run several times.
-        **folder_preparation(args.folder, args.settings.ray.image),
+        **(args.folder.preparation(args.settings.ray.image) if args.folder else {}),
         "restartPolicy": "Never",
         # Of each pod, from its start on a node (kubernetes: pkg/kubelet/active_deadline.go, v1.36.1). Without a retry,
         # the first pod that reaches it ends the Job.

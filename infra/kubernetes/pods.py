@@ -97,6 +97,20 @@ class SharedFolder:
         volume = self.volume if self.head_volume is None else self.head_volume
         return replace(self, volume=volume, annotations={**self.annotations, **self.head_annotations})
 
+    def preparation(self, image: str) -> dict[str, Any]:
+        """Return the part of the pod spec that prepares the folder: an init container, or nothing."""
+        if self.prepare is None:
+            return {}
+        container = {
+            "name": "prepare-shared-folder",
+            "image": image,
+            "command": list(self.prepare),
+            # The root of the file system belongs to root; the pod's other containers keep the image's user.
+            "securityContext": {"runAsUser": 0},
+            "volumeMounts": [{"name": "shared", "mountPath": self.mount_path}],
+        }
+        return {"initContainers": [container]}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RayArgs:
@@ -105,6 +119,7 @@ class RayArgs:
     Args:
         name: Name of the RayCluster, RayJob, RayService or Job, and prefix of the names of its supporting resources.
         pod: Requirements of a worker pod that owns the GPUs and NICs of its node.
+        other_pod: Those of a worker on other nodes, of which there are at most `other_max`.
         head_selector: Labels of the nodes for the head, which have no GPUs.
         head_tolerations: Taints that the head tolerates, as in a pod.
         accounts: ServiceAccounts of the head's pod and of the workers'.
@@ -125,6 +140,8 @@ class RayArgs:
     settings: ClusterSettings
     name: str
     pod: GpuPod
+    other_pod: GpuPod | None = None
+    other_max: int = 0
     head_selector: Mapping[str, str]
     head_tolerations: Sequence[Mapping[str, str]] = ()
     accounts: tuple[str, str] = (HEAD_ACCOUNT, WORKER_ACCOUNT)
@@ -162,8 +179,8 @@ class RayArgs:
 
     @property
     def fewest(self) -> tuple[int, ...]:
-        """Fewest workers of each group: those that own a GPU node, and those without GPUs if there are any."""
-        return (self.settings.ray.min_workers, *((0,) if self.settings.ray.cpu_workers else ()))
+        """Fewest workers of each group: those of the nodes, and those without GPUs and on other nodes, if any."""
+        return (self.settings.ray.min_workers, *(0 for most in (self.settings.ray.cpu_workers, self.other_max) if most))
 
     @property
     def autoscaled(self) -> bool:
@@ -320,21 +337,6 @@ def ray_template(
             "containers": [container],
         },
     }
-
-
-def folder_preparation(folder: SharedFolder | None, image: str) -> dict[str, Any]:
-    """Return the part of the pod spec that prepares the shared folder: an init container, or nothing."""
-    if folder is None or folder.prepare is None:
-        return {}
-    container = {
-        "name": "prepare-shared-folder",
-        "image": image,
-        "command": list(folder.prepare),
-        # The root of the file system belongs to root; the pod's other containers keep the image's user.
-        "securityContext": {"runAsUser": 0},
-        "volumeMounts": [{"name": "shared", "mountPath": folder.mount_path}],
-    }
-    return {"initContainers": [container]}
 
 
 def one_pod_per_node(labels: Mapping[str, str]) -> dict[str, Any]:

@@ -1,16 +1,24 @@
 """Specs of RayCluster and RayJob, and of the clusters of a RayService: Ray under KubeRay. Imports no Pulumi.
 
-A cluster is a head without GPUs, a group of workers that own their nodes, and perhaps one of workers without GPUs. The
-specs omit what the operator adds (probes, ports for metrics, the dashboard's address).
+A cluster is a head without GPUs, a group of workers that own their nodes, and perhaps one of workers without GPUs and
+one on nodes with other GPUs. The specs omit what the operator adds (probes, ports for metrics, the address of the
+dashboard).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from infra.catalog.fabrics import Variable
-from infra.catalog.names import AUTOSCALER_METRICS_PORT, CLIENT_PORT, DASHBOARD_METRICS_PORT, DASHBOARD_PORT, GCS_PORT
+from infra.catalog.names import (
+    AUTOSCALER_METRICS_PORT,
+    CLIENT_PORT,
+    DASHBOARD_METRICS_PORT,
+    DASHBOARD_PORT,
+    GCS_PORT,
+    OTHER_GROUP,
+)
 from infra.kubernetes.api_access import API_MOUNT, API_VOLUME, PLACE, read_place
 from infra.kubernetes.pods import (
     ABANDONED_S,
@@ -20,7 +28,6 @@ from infra.kubernetes.pods import (
     WORKER_GROUP,
     RayArgs,
     cpu_worker_resources,
-    folder_preparation,
     head_resources,
     on_cpu_nodes,
     ray_authentication,
@@ -31,6 +38,9 @@ from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION
 from infra.kubernetes.ray_service import IDLE_NODE_S, PYTHON_PATH, ready_when_serving, serving, serving_volumes
 from infra.kubernetes.start_once import check_of_head, entry_point
 from infra.outputs import JOB_STACK, job_stack
+
+if TYPE_CHECKING:
+    from infra.fabric import GpuPod
 
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """Twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m, 512Mi; read 2026-08)."""
@@ -94,7 +104,11 @@ def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
         "authOptions": {"mode": "token", "secretName": args.token_secret},
         **({"autoscalerOptions": _autoscaler(args)} if args.autoscaled else {}),
         "headGroupSpec": _head(args),
-        "workerGroupSpecs": [_workers(args), *([_cpu_workers(args)] if args.settings.ray.cpu_workers else [])],
+        "workerGroupSpecs": [
+            _workers(args),
+            *([_cpu_workers(args)] if args.settings.ray.cpu_workers else []),
+            *([_other_workers(args, args.other_pod)] if args.other_pod is not None else []),
+        ],
     }
 
 
@@ -145,7 +159,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
         *([API_VOLUME] if args.autoscaled or job else []),
         *(serving_volumes(args) if service else []),
     ]
-    preparation = folder_preparation(args.folder, args.settings.ray.image)
+    preparation = args.folder.preparation(args.settings.ray.image) if args.folder else {}
     if job:
         preparation["initContainers"] = [*preparation.get("initContainers", ()), check_of_head(args)]
     spec = {
@@ -178,30 +192,36 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     spec = pod.pod()
     if args.topology:
         spec |= {"volumes": [*spec.get("volumes", ()), API_VOLUME], "initContainers": [read_place(args)]}
-    group = _group(args, size, container, spec, args.worker_environment, pod.setup, pod.annotations)
-    placed = {"rayStartParams": {"labels-file": PLACE}} if args.topology else {}
-    return {"groupName": WORKER_GROUP, **group, **placed}
+    group = _group(args, WORKER_GROUP, size, container, spec, args.worker_environment, pod)
+    return group | ({"rayStartParams": {"labels-file": PLACE}} if args.topology else {})
 
 
 def _cpu_workers(args: RayArgs) -> dict[str, Any]:
     """Return the group of workers without GPUs, on nodes like the head's."""
     requests, size = cpu_worker_resources(args.settings.ray), (0, args.settings.ray.cpu_workers)
     container = {"name": "ray-worker-cpu", "env": [], "resources": {"requests": requests, "limits": requests}}
-    return {"groupName": CPU_GROUP, **_group(args, size, container, on_cpu_nodes(args), args.head_environment)}
+    return _group(args, CPU_GROUP, size, container, on_cpu_nodes(args), args.head_environment)
+
+
+def _other_workers(args: RayArgs, pod: GpuPod) -> dict[str, Any]:
+    """Return the group of workers on nodes with other GPUs."""
+    container = {"name": "ray-worker-other", **pod.container()}
+    return _group(args, OTHER_GROUP, (0, args.other_max), container, pod.pod(), args.worker_environment, pod)
 
 
 def _group(
     args: RayArgs,
+    name: str,
     size: tuple[int, int],
     container: dict[str, Any],
     spec: dict[str, Any],
     environment: Sequence[Variable],
-    setup: str | None = None,
-    annotations: Mapping[str, str] | None = None,
+    pod: GpuPod | None = None,
 ) -> dict[str, Any]:
-    """Return a group of workers without its name; `container` and `spec` have what is special to its pods."""
+    """Return a group of workers; `container` and `spec` have what is special to its pods, and `pod` its devices."""
     (fewest, most), image, service = size, args.settings.ray.image, args.settings.ray.mode == "service"
-    commands = [*([] if setup is None else [f"{setup} || exit 1"]), *([PYTHON_PATH] if service else [])]
+    setup = [f"{pod.setup} || exit 1"] if pod is not None and pod.setup is not None else []
+    commands = [*setup, *([PYTHON_PATH] if service else [])]
     worker = {
         **container,
         "image": image,
@@ -232,6 +252,10 @@ def _group(
     # GenerateHashWithoutReplicasAndWorkersToDelete). As an annotation, it starts another cluster, like other changes.
     counted = {"rdma-ray/workers": f"{fewest}-{most}"} if service else {}
     return {
+        "groupName": name,
+        # Ray sets this label on a node that has started; the autoscaler has to know it before (Ray 2.60:
+        # autoscaler/_private/kuberay/autoscaling_config.py), or no node is added for a task that names the group.
+        "labels": {"ray.io/node-group": name},
         **_size(args, fewest, most),
         "rayStartParams": {},
         "template": ray_template(
@@ -239,7 +263,7 @@ def _group(
             spec,
             ray=args.settings.ray,
             folder=args.folder,
-            annotations={**(annotations or {}), **counted},
+            annotations={**(pod.annotations if pod is not None else {}), **counted},
             labels=_labels(args),
         ),
     }

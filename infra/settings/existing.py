@@ -89,6 +89,38 @@ class KubernetesNodes(Section):
     )
 
 
+class OtherNodes(Section):
+    """More nodes, with other GPUs, that run Ray workers. A worker takes one whole, without RDMA NICs."""
+
+    max: Number = Field(
+        0,
+        ge=0,
+        le=1000,
+        title="nodes",
+        examples=[4],
+        description="kubernetes: nodes with other GPUs for a group other-group of Ray workers, at most; all of them "
+        "where ray.maxWorkers is fixed. Tasks reach them by the label ray.io/node-group=other-group; no run, benchmark "
+        "or training of rdma-ray takes them.",
+    )
+    gpus: Number = Field(1, ge=1, le=16, title="GPUs", description="kubernetes: GPUs of one of otherNodes.")
+    cpus: Number = Field(4, ge=1, le=1024, title="CPUs", description="kubernetes: CPUs that a worker on it requests.")
+    memory_gib: Number = Field(
+        16, ge=1, le=16_384, title="GiB", description="kubernetes: memory that a worker on it requests, GiB."
+    )
+    selector: Texts = Field(
+        (),
+        title="LABEL=VALUE",
+        examples=["cloud.google.com/gke-accelerator=nvidia-l4"],
+        description="kubernetes: labels of otherNodes.",
+    )
+    tolerations: Texts = Field(
+        (),
+        title="KEY or KEY=VALUE",
+        examples=["team=ml"],
+        description="kubernetes: taints of otherNodes, besides nvidia.com/gpu.",
+    )
+
+
 class KubernetesRay(CloudRay):
     """The Ray cluster."""
 

@@ -13,7 +13,7 @@ from infra.catalog.machines import CATALOG, Machine
 from infra.settings.cloud import KUBERNETES_LIMITS
 from infra.settings.cluster import ClusterSettings
 from infra.settings.common import CloudService, pairs
-from infra.settings.existing import KubernetesNodes, KubernetesRay, KubernetesStorage
+from infra.settings.existing import KubernetesNodes, KubernetesRay, KubernetesStorage, OtherNodes
 from infra.settings.fields import Flag, OneOf, Section, Text
 from infra.settings.pods import NAMES, not_a_name
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
@@ -43,6 +43,7 @@ class KubernetesSettings(ClusterSettings, Section):
         title="a namespace", examples=["ray"], description="kubernetes: existing namespace. All objects are made in it."
     )
     nodes: KubernetesNodes
+    other_nodes: OtherNodes = Field(description="More nodes, with other GPUs, for tasks that name them.")
     fabric: Annotated[str, OneOf(fabrics_of("kubernetes"))] = Field(title="fabric")
     fabric_resource: Text | None = Field(
         None,
@@ -151,6 +152,19 @@ class KubernetesSettings(ClusterSettings, Section):
             fix = "set ray.cpuWorkers to 0, and raise nodes.max"
             yield Finding("Without GPUs, all workers are CPU workers.", fix)
 
+    @rule("otherNodes.max", "ray.mode", source=CONTRACT)
+    def other_nodes_in_another_mode(self) -> Findings:
+        if self.other_nodes.max and self.ray.mode not in ("cluster", "job"):
+            why = {"indexed-job": "All pods of an Indexed Job are alike", "service": "Ray Serve uses GPUs of any node"}
+            fix = "set otherNodes.max to 0, or ray.mode to cluster or job"
+            yield Finding(f"{why[self.ray.mode]}, so it has no workers on other nodes.", fix)
+
+    @rule("otherNodes.selector", "otherNodes.max", "nodes.selector", source=CONTRACT)
+    def other_nodes_not_apart(self) -> Findings:
+        if self.other_nodes.max and self.nodes.gpus and not (self.other_nodes.selector and self.nodes.selector):
+            fix = "set nodes.selector and otherNodes.selector to labels of each kind of node"
+            yield Finding("Without labels of both, a worker of one kind may take a node of the other.", fix)
+
     @rule("namespace", source=NAMES)
     def namespace_malformed(self) -> Findings:
         return not_a_name(self.namespace)
@@ -178,6 +192,14 @@ class KubernetesSettings(ClusterSettings, Section):
     @rule("nodes.headSelector", source=LABELS)
     def head_selector_malformed(self) -> Findings:
         return _malformed(self.nodes.head_selector)
+
+    @rule("otherNodes.selector", source=LABELS)
+    def other_selector_malformed(self) -> Findings:
+        return _malformed(self.other_nodes.selector)
+
+    @rule("otherNodes.tolerations", source=LABELS)
+    def other_toleration_malformed(self) -> Findings:
+        return _malformed(self.other_nodes.tolerations, optional=True)
 
     @rule("nodes.topology", source=LABELS)
     def topology_malformed(self) -> Findings:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infra.settings.cloud import CloudSettings
 from infra.settings.load import MODELS, NAMESPACE, OFF, PATHS, SECTIONS, SETTINGS
 from infra.settings.problems import shown
 
@@ -67,7 +66,7 @@ def _declared() -> Iterator[tuple[str, str, Any, str]]:
     """Yield key, type, default (or None) and description of each setting that Pulumi.yaml can declare."""
     for key in KEYS:
         if key in SECTIONS:
-            description = CloudSettings.model_fields[key].description
+            description = section_described(key)
             yield key, "object", {}, f"{description} Settings: {', '.join(SECTIONS[key])}."
             continue
         settings = SETTINGS[key]
@@ -75,6 +74,12 @@ def _declared() -> Iterator[tuple[str, str, Any, str]]:
         everywhere = len(settings) == len(MODELS)
         if len(defaults) == 1 and (everywhere or not {shown(default) for default in defaults}.isdisjoint(OFF)):
             yield key, next(iter(settings.values())).schema["type"], defaults.pop(), described(key)
+
+
+def section_described(key: str) -> str | None:
+    """Return the description of a section, which the first target with one has."""
+    fields = [info for model in MODELS.values() for info in model.model_fields.values() if info.alias == key]
+    return next(info.description for info in fields if info.description)
 
 
 def with_config(project: str) -> str:
@@ -91,7 +96,7 @@ def stack_schema() -> dict[str, Any]:
     for key in KEYS:
         if key in SECTIONS:
             values = {name: _value(f"{key}.{name}") for name in SECTIONS[key]}
-            description = CloudSettings.model_fields[key].description
+            description = section_described(key)
             settings[f"{NAMESPACE}:{key}"] = {"description": description, **_object(values)}
         else:
             settings[f"{NAMESPACE}:{key}"] = _value(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.catalog.names import STACK_LABEL
+from infra.catalog.names import OTHER_GROUP, STACK_LABEL
 from infra.settings import KubernetesSettings
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import value_at
@@ -30,16 +30,17 @@ def objects_are_marked_and_in_the_namespace(stack: Stack) -> Iterator[str]:
 
 def workers_take_what_was_asked_for(stack: Stack) -> Iterator[str]:
     """On a user's nodes, ray.maxWorkers workers, no more than nodes.max, request what the stack file says that a node
-    has, with shared memory within that. The head requests no GPU."""
+    has, with shared memory within that, and so do those of otherNodes.max. The head requests no GPU."""
     if not isinstance(stack.settings, KubernetesSettings):
         return
-    nodes, ray = stack.settings.nodes, stack.settings.ray
-    wanted = {"cpu": nodes.cpus, "memory": nodes.memory_gib * 2**30, **({GPU: nodes.gpus} if nodes.gpus else {})}
+    others, workers = stack.settings.other_nodes, min(stack.settings.ray.max_workers, stack.settings.nodes.max)
     for pods in ray_pods(stack):
         if pods.name == "head":
             yield from differs(f"{pods}: GPUs", pods.gpus, 0)
             continue
+        nodes, count = (others, others.max) if pods.name == OTHER_GROUP else (stack.settings.nodes, workers)
+        wanted = {"cpu": nodes.cpus, "memory": nodes.memory_gib * 2**30, **({GPU: nodes.gpus} if nodes.gpus else {})}
         yield from differs(f"{pods}: requests", {name: int(pods.asks.get(name, 0)) for name in wanted}, wanted)
         shared = sum(amount(value_at(volume, "emptyDir.sizeLimit") or 0) for volume in pods.volumes)
-        if not (shared < pods.asks["memory"] and pods.count == ray.max_workers <= nodes.max):
+        if not (shared < pods.asks["memory"] and pods.count == count):
             yield f"{pods}: {pods.count} pods, {shared} shared"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ from infra.kubernetes.pods import role
 from rehearsal.engine.commands import Engine
 from rehearsal.fork_server import ForkServer
 from tests.kubernetes.queries import condition, is_ready
-from tests.pods.company import CONTEXT, TEAM, Company, company, differences, kueue, snapshot
+from tests.pods.company import CONTEXT, OPERATOR, TEAM, Company, company, differences, kueue, snapshot
 from tests.pods.conftest import RAY_IMAGES
 from tests.pods.deployed_stack import RDMA_RAY
 from tests.pods.pod_cluster import PodCluster
@@ -38,7 +39,7 @@ config:
   rdma-ray:namespace: {TEAM}
   rdma-ray:nodes:
     gpus: 0
-    cpus: 2
+    cpus: 1
     memoryGib: 4
     max: 2
     selector: [cloud.google.com/gke-nodepool=gpu]
@@ -58,6 +59,13 @@ config:
     pullSecrets: [registry]
 """
 STACK, NAME = "team", "team-ray"
+OTHER_NODES = {"max": 1, "gpus": 2, "cpus": 1, "memoryGib": 2, "selector": ["cloud.google.com/gke-nodepool=gpu"]}
+# The annotations of a Ray function need no file of its own.
+TASK = (
+    "import os, ray; ray.init(log_to_driver=False); "
+    "task = ray.remote(num_gpus=1, label_selector={'ray.io/node-group': 'other-group'})(lambda: os.uname().nodename); "
+    "print('TASK ON', ray.get(task.remote(), timeout=240)); ray.shutdown()"
+)
 SEEN = (
     "import os; print('SEEN', os.environ['GREETING'], os.environ['TEAM'], os.environ['NCCL_DEBUG'], "
     "len(os.environ['HF_TOKEN']), open('/datasets/size').read(), os.path.isdir('/shared'))"
@@ -127,6 +135,7 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugi
     cluster is as before, and nothing of the stack is left."""
     before = snapshot(users.api)
     engine = engine_of(users, plugins, tmp_path)
+    set_in(engine, "rdma-ray:otherNodes", to=OTHER_NODES)
     assert engine.first_preview() > 5
     said = engine.up()
     assert said.ok, said.text
@@ -140,6 +149,10 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugi
     file = outputs_of(engine, tmp_path)
     outputs = json.loads(file.read_text())
     assert (outputs["context"], outputs["namespace"], outputs.get("kubeconfig")) == (CONTEXT, TEAM, None)
+    # Ray's autoscaler adds the node with other GPUs for a task that names its group.
+    [head] = pods(users, "head")
+    said_there = kubectl(users, "exec", head["metadata"]["name"], "-c", "ray-head", "--", "python", "-c", TASK)
+    assert re.search(rf"TASK ON {NAME}-other-group-\S+", said_there), said_there
     use(users, file, tmp_path)
 
     set_in(engine, "rdma-ray:nodes", "max", to=1)
@@ -185,10 +198,11 @@ RANKS = (
     "import os, socket; open('/shared/rank-' + os.environ['RANK'], 'w').write(' '.join([socket.gethostname(), "
     "os.environ['GREETING'], str(len(os.environ['HF_TOKEN'])), open('/datasets/size').read()]))"
 )
-TWO_GROUPS = {
+# With `env`, since the public image of this name has no rdma-ray; the one of the tests has.
+GANG = f"env rdma-ray run --all --nodes 2 --per-node 1 -- python -c {shlex.quote(RANKS)}"
+THREE_GROUPS = {
     "mode": "job",
-    # With `env`, since the public image of this name has no rdma-ray; the one of the tests has.
-    "entrypoint": f"env rdma-ray run --all --nodes 2 --per-node 1 -- python -c {shlex.quote(RANKS)}",
+    "entrypoint": f"python -c {shlex.quote(TASK)} && {GANG}",
     "cpuWorkers": 1,
     "cpuWorkerCpus": 1,
     "cpuWorkerMemoryGib": 1,
@@ -196,9 +210,12 @@ TWO_GROUPS = {
 RACKS = {"gpu-0": "west", "gpu-1": "east"}
 
 
-def test_queued_job_with_two_groups_whose_ranks_follow_the_racks(users: Company, plugins: Path, tmp_path: Path) -> None:
-    """With Kueue and a LocalQueue of the company's: a RayJob starts when it is admitted, with workers with GPUs and one
-    without, and a second preview is empty. The rack of a node, which its worker may read, orders ranks, not its
+def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(
+    users: Company, plugins: Path, tmp_path: Path
+) -> None:
+    """With Kueue and a LocalQueue of the company's: a RayJob starts when it is admitted, with workers with GPUs, one
+    with other GPUs and one without; a task reaches the second one, and a gang does not. A second preview is empty. The
+    rack of a node, which its worker may read, orders ranks, not its
     address; the right to read nodes is the administrator's to grant."""
     cluster, api = users.pod_cluster, users.api
     assert cluster.cluster is not None
@@ -212,12 +229,14 @@ def test_queued_job_with_two_groups_whose_ranks_follow_the_racks(users: Company,
         with kueue(users, cluster.cluster) as queue:
             before = snapshot(api)
             engine = engine_of(users, plugins, tmp_path)
-            set_in(engine, "rdma-ray:nodes", "gpus", to=8)
+            # With the other GPUs, all of a node.
+            set_in(engine, "rdma-ray:nodes", "gpus", to=6)
+            set_in(engine, "rdma-ray:otherNodes", to=OTHER_NODES)
             set_in(engine, "rdma-ray:nodes", "topology", to=["example.com/rack"])
             set_in(engine, "rdma-ray:queue", to="kueue")
             set_in(engine, "rdma-ray:localQueue", to=queue)
             set_in(engine, "rdma-ray:protect", to=False)
-            for name, value in TWO_GROUPS.items():
+            for name, value in THREE_GROUPS.items():
                 set_in(engine, "rdma-ray:ray", name, to=value)
             said = engine.up()
             assert said.ok, said.text
@@ -232,11 +251,9 @@ def test_queued_job_with_two_groups_whose_ranks_follow_the_racks(users: Company,
             assert status["jobStatus"] == "SUCCEEDED", status
             [workload] = api.list(KUEUE_API, "Workload", TEAM)
             assert workload["spec"]["queueName"] == queue
-            assert [each["count"] for each in workload["spec"]["podSets"]] == [1, 2, 1]
+            assert [each["count"] for each in workload["spec"]["podSets"]] == [1, 2, 1, 1]
             assert {*placed.values()} == {*cluster.nodes.values()}
-            ranks = [(users.folders["shared"] / f"rank-{rank}").read_text().split() for rank in (0, 1)]
-            assert [placed[host] for host, *_ in ranks] == [cluster.nodes["gpu-1"], cluster.nodes["gpu-0"]]
-            assert [seen for _, *seen in ranks] == [["hello", "10", "three"]] * 2
+            assert [placed[host] for host in hosts_of_ranks(users)] == [cluster.nodes["gpu-1"], cluster.nodes["gpu-0"]]
             said = engine.preview()
             assert said.ok, said.text
             destroy(users, engine, before)
@@ -245,6 +262,44 @@ def test_queued_job_with_two_groups_whose_ranks_follow_the_racks(users: Company,
             api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
         for name in RACKS:
             api.patch("v1", "Node", cluster.nodes[name], None, {"metadata": {"labels": {"example.com/rack": None}}})
+
+
+def test_indexed_job_needs_no_operator(users: Company, plugins: Path, tmp_path: Path) -> None:
+    """While KubeRay's operator is not there: all pods of a Job, of which the first runs the entry point on both."""
+    assert users.pod_cluster.cluster is not None
+    operators = users.pod_cluster.cluster.operators
+    operators.stop_kuberay()
+    try:
+        before = snapshot(users.api)
+        engine = engine_of(users, plugins, tmp_path)
+        set_in(engine, "rdma-ray:protect", to=False)
+        for name, value in {"mode": "indexed-job", "entrypoint": GANG, "headCpus": None, "headMemoryGib": None}.items():
+            set_in(engine, "rdma-ray:ray", name, to=value)
+        said = engine.up()
+        assert said.ok, said.text
+
+        def ended() -> Json | None:
+            status = (users.api.get("batch/v1", "Job", NAME, TEAM) or {}).get("status") or {}
+            return status if status.get("succeeded") or status.get("failed") else None
+
+        status = users.api.until("the Job to end", ended, 240)
+        assert status.get("failed") is None, status
+        assert len({*hosts_of_ranks(users)}) == 2
+        said = engine.preview()
+        assert said.ok, said.text
+        destroy(users, engine, before)
+    finally:
+        operators.start_kuberay(OPERATOR)
+
+
+def hosts_of_ranks(users: Company) -> list[str]:
+    """Return the hosts of both ranks, which saw variable, Secret and volume, from their files, and remove these."""
+    files = [users.folders["shared"] / f"rank-{rank}" for rank in (0, 1)]
+    ranks = [file.read_text().split() for file in files]
+    assert [seen for _, *seen in ranks] == [["hello", "10", "three"]] * 2
+    for file in files:
+        file.unlink()
+    return [host for host, *_ in ranks]
 
 
 def outputs_of(engine: Engine, folder: Path) -> Path:
@@ -305,16 +360,25 @@ def use(users: Company, file: Path, folder: Path) -> None:
 
 def rdma_ray(users: Company, file: Path, *arguments: str) -> str:
     """Run this project's command line as the user; return what it prints on stdout."""
-    environment = os.environ | users.environment | {"RDMA_RAY_OUTPUTS": str(file)}
+    return printed([str(RDMA_RAY), *arguments], users.environment | {"RDMA_RAY_OUTPUTS": str(file)})
+
+
+def kubectl(users: Company, *arguments: str) -> str:
+    """Run kubectl in the team's namespace as the user; return what it prints on stdout."""
+    return printed(["kubectl", f"--context={CONTEXT}", f"--namespace={TEAM}", *arguments], users.environment)
+
+
+def printed(command: list[str], environment: Mapping[str, str]) -> str:
+    """Run a command with more variables; return what it prints on stdout."""
     done = subprocess.run(
-        [str(RDMA_RAY), *arguments],
-        env=environment,
+        command,
+        env=os.environ | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=900,
     )
-    assert done.returncode == 0, f"{' '.join(arguments)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 

@@ -181,6 +181,19 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "ray.priorityClass": "training",
         },
     ),
+    "other-nodes": (
+        "kubernetes",
+        {
+            "nodes.nics": 8,
+            "fabric": "efa",
+            "otherNodes.max": 2,
+            "otherNodes.gpus": 2,
+            "otherNodes.cpus": 12,
+            "otherNodes.memoryGib": 48,
+            "otherNodes.selector": ["pool=l4"],
+            "otherNodes.tolerations": ["team"],
+        },
+    ),
 }
 """For each name, a stack file and other settings of it."""
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from infra.catalog.pins import EKS_NEXT, RAY
-from infra.settings import CloudSettings, parse, warnings
+from infra.settings import parse, warnings
 from infra.settings.fields import Setting
 from infra.settings.load import MODELS, SECTIONS, SETTINGS
 from infra.settings.problems import Problem, shown
-from infra.settings.schema import defaults, description
+from infra.settings.schema import defaults, description, section_described
 from tests.unit.settings.cases import CASES
 from tests.unit.stacks import EKS, GKE, changed, problems_of
 from workloads.doctor.diagnosis import CHECKS
@@ -91,7 +91,7 @@ def _sections() -> Iterator[str]:
         sorted(SETTINGS, key=lambda path: (path.partition(".")[0] in SECTIONS, _order(path))),
         key=lambda path: path.rpartition(".")[0],
     ):
-        about = f"{CloudSettings.model_fields[section].description}\n\n" if section else ""
+        about = f"{section_described(section)}\n\n" if section else ""
         yield f"\n## {section or 'Top level'}\n{about}"
         yield "| setting | type | default | target | meaning | example |\n|---|---|---|---|---|---|\n"
         yield from (_row(*_setting(path)) for path in paths)

@@ -9,7 +9,7 @@ from typing import Any
 from infra.catalog.fabrics import FABRICS, fabrics_of
 from infra.catalog.gcp import ACCELERATOR_LABEL
 from infra.catalog.machines import CATALOG, GkeMachine, Machine
-from infra.catalog.names import GPU, rdma_network
+from infra.catalog.names import GPU, GROUP_LABEL, OTHER_GROUP, rdma_network
 from infra.catalog.pins import GKE_NETWORK_API
 from workloads.doctor.check import Problem, check
 from workloads.doctor.objects import DAEMONS, condition, containers, is_true, labels, name_of, owner_of
@@ -33,8 +33,12 @@ OFTEN, LATELY_S, KILLED_S = 3, 1800, 86400
 
 
 def gpu_nodes(state: State) -> list[Json]:
-    """Return the GPU nodes."""
-    return [node for node in state.objects("nodes") if any(label in labels(node) for label in GPU_LABELS)]
+    """Return the GPU nodes of the stack's machine type: without those with other GPUs."""
+    others = {
+        pod["spec"].get("nodeName") for pod in state.objects("pods") if labels(pod).get(GROUP_LABEL) == OTHER_GROUP
+    }
+    gpus = [node for node in state.objects("nodes") if any(label in labels(node) for label in GPU_LABELS)]
+    return [node for node in gpus if name_of(node) not in others]
 
 
 def machine_of(state: State) -> Machine | None:

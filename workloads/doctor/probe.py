@@ -28,7 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workloads.exits import last_line
 from workloads.gang.actors import answers
-from workloads.gang.placement import all_nodes
+from workloads.gang.placement import usable_nodes
 from workloads.hardware import nic
 from workloads.hardware.gpu import GpuReading, GpuWatch
 from workloads.hardware.nic import Nic
@@ -202,10 +202,10 @@ def _read(call: Callable[[], Any]) -> Any:
 
 
 def main() -> int:
-    """Probe every live node, and emit an event for each: its Probe, or why there is none."""
+    """Probe every live node but those with other GPUs, and emit an event for each: its Probe, or why there is none."""
     ray.init(log_to_driver=False)
     remote: Any = ray.remote(num_cpus=0, max_retries=0)(probe)
-    alive = [each for each in all_nodes() if each["Alive"]]
+    alive = usable_nodes()
     calls: dict[Any, tuple[str, str, float]] = {}
     for node_id, ip in ((each["NodeID"], each["NodeManagerAddress"]) for each in alive):
         here = NodeAffinitySchedulingStrategy(node_id, soft=False)

@@ -27,6 +27,11 @@ KubeRay passes the group of a pod, and its zone if the pod has that label (ray: 
 2.60). An init container of the stack reads the others from the pod's Kubernetes node (infra/kubernetes/init_pod.py).
 """
 
+OTHER_GROUP = "other-group"
+"""Group of nodes with other GPUs, which a gang never gets (infra/kubernetes/pods.py)."""
+NOT_OTHERS = {"ray.io/node-group": f"!{OTHER_GROUP}"}
+"""Selector of a gang's nodes. A node without the label is one of them (Ray docs, scheduling/labels, read 2026-11)."""
+
 
 @dataclass(frozen=True)
 class GangRequest:
@@ -162,7 +167,8 @@ class Reservation:
     def __init__(self, nodes: int, amount: int, use_gpu: bool, wait_s: float, elastic: bool) -> None:
         """Reserve this many GPUs, or CPUs, on each of the nodes. See `wait_for_nodes` for errors."""
         self.request = request = GangRequest(nodes, "GPU" if use_gpu else "CPU", float(amount))
-        self.group = placement_group([{request.kind: request.amount}] * nodes, strategy="STRICT_SPREAD")
+        bundles, selectors = [{request.kind: request.amount}] * nodes, [NOT_OTHERS] * nodes
+        self.group = placement_group(bundles, strategy="STRICT_SPREAD", bundle_label_selector=selectors)
         try:
             wait_for_nodes(self.group, request, wait_s, elastic)
             self.spots = spots_of(placement_group_table(self.group)["bundles_to_node_id"], all_nodes())
@@ -230,7 +236,10 @@ def report_waits(request: GangRequest, over: Event) -> None:
 
 
 def read(kind: str, group_id: str | None = None) -> Scheduling:
-    """Read the nodes and the autoscaler's state from Ray; `group_id` is the placement group's, in hex, if any."""
+    """Read the nodes and the autoscaler's state from Ray, without what a gang never gets.
+
+    `group_id` is the placement group's, in hex, if any.
+    """
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # Cython, without types
     from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ignore[attr-defined]  # generated
 
@@ -238,8 +247,7 @@ def read(kind: str, group_id: str | None = None) -> Scheduling:
     free = free_of()  # untyped in Ray
     nodes = [
         LiveNode(node["NodeManagerAddress"], node["Resources"].get(kind, 0), free.get(node["NodeID"], {}).get(kind, 0))
-        for node in all_nodes()
-        if node["Alive"]
+        for node in usable_nodes()
     ]
     config: Any = ray._private.state.state.get_cluster_config()
     status: Any = GetClusterStatusReply()  # remains empty without an autoscaler
@@ -253,6 +261,15 @@ def all_nodes() -> list[dict[str, Any]]:
     return nodes_of()
 
 
+def usable_nodes() -> list[dict[str, Any]]:
+    """Return Ray's live nodes that a gang may get, and the head."""
+    return [
+        node
+        for node in all_nodes()
+        if node["Alive"] and (node.get("Labels") or {}).get("ray.io/node-group") != OTHER_GROUP
+    ]
+
+
 def autoscaling(status: Any, config: Any, nodes: list[LiveNode], kind: str, group_id: str | None) -> Scheduling:
     """Return the scheduling state in Ray's messages GetClusterStatusReply and ClusterConfig (autoscaler.proto)."""
     state = status.autoscaling_state
@@ -262,6 +279,7 @@ def autoscaling(status: Any, config: Any, nodes: list[LiveNode], kind: str, grou
             # Ray's -1 is "no limit"
             NodeGroup(group.name, group.resources.get(kind, 0), None if group.max_count < 0 else group.max_count)
             for group in config.node_group_configs
+            if group.name != OTHER_GROUP
         ]
     return Scheduling(
         nodes=nodes,

@@ -25,7 +25,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer  # that o
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.gang.placement import GangRequest, never, read, report_waits
+from workloads.gang.placement import NOT_OTHERS, GangRequest, never, read, report_waits
 from workloads.loading import load
 from workloads.results.events import emit
 from workloads.train import journal
@@ -98,11 +98,12 @@ def check_image() -> None:
 
 def fit(spec: TrainRunOptions, began: float) -> Record:
     """Run Ray Train once, including restarts after failures."""
+    scaling = cast(Any, ScalingConfig)  # typed as version 1's
     ray_train = Trainer(
         gang(spec),
         cast(Any, work),  # typed as if it could return nothing
         train_loop_config={"spec": spec.model_dump_json(), "driver": began},
-        scaling_config=ScalingConfig(num_workers=spec.workers, use_gpu=spec.use_gpu),
+        scaling_config=scaling(num_workers=spec.workers, use_gpu=spec.use_gpu, label_selector=NOT_OTHERS),
         run_config=RunConfig(
             name=spec.name,
             storage_path=spec.checkpoint_dir,

@@ -1,4 +1,4 @@
-"""Ray workers without GPUs: a second group on the head's kind of nodes, on every target."""
+"""Further groups of Ray workers: without GPUs on every target, and with other GPUs on a cluster of the user's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.names import GPU, OTHER_GROUP
+from infra.kubernetes.pods import CPU_GROUP, WORKER_GROUP
 from infra.kubernetes.queue_objects import cluster_queue
 from infra.kubernetes.time_limit_objects import time_limit
 from infra.kubernetes.workload_objects import workload
 from infra.plan import ray_args
 from infra.settings import ClusterSettings, parse
 from tests.unit.stacks import EKS, GKE, KUBERNETES, changed
+from workloads.gang import placement
 
 STACKS = {
     "gke": GKE,
@@ -56,6 +59,44 @@ def test_second_group_is_on_the_nodes_of_the_head_and_has_no_devices(stack: str,
         assert pod[field] == worker[field]
     assert container.get("readinessProbe") == worker["containers"][0].get("readinessProbe")
     assert "hostPath" not in str(pod)
+
+
+OTHERS = {
+    "nodes.selector": ["pool=h100"],
+    "otherNodes.max": 3,
+    "otherNodes.gpus": 2,
+    "otherNodes.selector": ["pool=l4"],
+    "otherNodes.tolerations": ["team=ml"],
+}
+
+
+@pytest.mark.parametrize("mode", ["cluster", "job"])
+def test_other_nodes_are_a_group_without_the_fabric(mode: str) -> None:
+    settings = settings_of("kubernetes", {"fabric": "rdma", "ray.mode": mode, **MODES[mode], **OTHERS})
+    args = ray_args(settings, "a-ray")
+    spec = workload(args)["spec"]
+    groups = (spec.get("rayClusterSpec") or spec)["workerGroupSpecs"]
+    assert len(groups) == len(args.fewest)
+    gpus, cpus, others = (group["template"]["spec"] for group in groups)
+    assert groups[2]["minReplicas"] == (3 if mode == "job" else 0)
+    assert groups[2]["maxReplicas"] == 3
+    assert others["nodeSelector"] == {"pool": "l4"}
+    assert {each["key"] for each in others["tolerations"]} == {GPU, "team"}
+    [container] = others["containers"]
+    assert container["resources"]["limits"] == {"cpu": "4", "memory": "16Gi", GPU: "2"}
+    assert ["rdma/ib" in str(spec) for spec in (gpus, cpus, others)] == [True, False, False]
+    assert len({group["containers"][0]["name"] for group in (gpus, cpus, others)}) == 3
+
+
+def test_autoscaler_knows_the_groups_that_tasks_name() -> None:
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+
+    spec = workload(ray_args(settings_of("kubernetes", OTHERS), "a-ray"))["spec"]
+    seen = _derive_autoscaling_config_from_ray_cr({"metadata": {"name": "a-ray", "namespace": "ray"}, "spec": spec})
+    groups = {name: kind["labels"] for name, kind in seen["available_node_types"].items() if name != "headgroup"}
+    assert groups == {name: {"ray.io/node-group": name} for name in (WORKER_GROUP, CPU_GROUP, OTHER_GROUP)}
+    # A program in a pod imports nothing of infra.
+    assert placement.OTHER_GROUP == OTHER_GROUP
 
 
 @pytest.mark.parametrize("stack", ["gke", "eks"])

@@ -100,6 +100,7 @@ def test_rays_messages_are_parsed() -> None:
     reply.autoscaling_state.infeasible_gang_resource_requests.add(details="abc:STRICT_SPREAD|PENDING")
     config = proto.ClusterConfig()
     config.node_group_configs.add(name="gpu", max_count=4, resources={"GPU": 8})
+    config.node_group_configs.add(name="other-group", max_count=4, resources={"GPU": 8})
     config.node_group_configs.add(name="any", max_count=-1, resources={"CPU": 8})
     seen = autoscaling(reply, config, [FREE], "GPU", "abc")
     assert seen.groups == [NodeGroup("gpu", 8, 4), NodeGroup("any", 0, None)]
