@@ -75,10 +75,16 @@ def start() -> Start:
     """Start `rdma-ray slurm run` as a process, with signals as a terminal's foreground has them."""
     words = [sys.executable, "-m", "workloads.cli", "slurm", "run", "--python", "python"]
 
+    def heed() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
     def run(*arguments: str, **variables: str) -> subprocess.Popen[str]:
         environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+        pipe = subprocess.PIPE
+        # `nohup` and a background job of a shell ignore some of them.
         return subprocess.Popen(
-            [*words, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*words, *arguments], env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed
         )
 
     return run
