@@ -28,7 +28,7 @@ KubeRay passes the group of a pod, and its zone if the pod has that label (ray: 
 """
 
 OTHER_GROUP = "other-group"
-"""Group of nodes with other GPUs, which a gang never gets (infra/kubernetes/pods.py)."""
+"""Group of nodes with other GPUs, which a gang never gets (infra/catalog/names.py)."""
 NOT_OTHERS = {"ray.io/node-group": f"!{OTHER_GROUP}"}
 """Selector of a gang's nodes. A node without the label is one of them (Ray docs, scheduling/labels, read 2026-11)."""
 
