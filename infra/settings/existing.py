@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -11,6 +11,14 @@ from infra.catalog.machines import CATALOG, supported
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
 from infra.settings.common import CloudRay
 from infra.settings.fields import Derived, FromText, Number, OneOf, ReleaseInImage, Section, Text, Texts
+
+
+def _labels(nodes: str, example: str) -> Any:
+    return Field((), title="LABEL=VALUE", examples=[example], description=f"kubernetes: labels of {nodes}.")
+
+
+def _taints(nodes: str) -> Any:
+    return Field((), title="KEY or KEY=VALUE", examples=["team=ml"], description=f"kubernetes: taints of {nodes}.")
 
 
 class KubernetesNodes(Section):
@@ -59,21 +67,9 @@ class KubernetesNodes(Section):
         title="minutes",
         description="kubernetes: minutes for which a worker may wait for its node, before a job fails.",
     )
-    selector: Texts = Field(
-        (),
-        title="LABEL=VALUE",
-        examples=["node.kubernetes.io/instance-type=p5en.48xlarge"],
-        description="kubernetes: labels of the workers' nodes.",
-    )
-    tolerations: Texts = Field(
-        (),
-        title="KEY or KEY=VALUE",
-        examples=["team=ml"],
-        description="kubernetes: taints of the workers' nodes, besides nvidia.com/gpu.",
-    )
-    head_selector: Texts = Field(
-        (), title="LABEL=VALUE", examples=["pool=cpu"], description="kubernetes: labels of the nodes for Ray's head."
-    )
+    selector: Texts = _labels("the workers' nodes", "node.kubernetes.io/instance-type=p5en.48xlarge")
+    tolerations: Texts = _taints("the workers' nodes, besides nvidia.com/gpu")
+    head_selector: Texts = _labels("the nodes for Ray's head", "pool=cpu")
     topology: Texts = Field(
         (),
         title="LABEL",
@@ -81,12 +77,7 @@ class KubernetesNodes(Section):
         description="kubernetes: labels that tell which nodes are close to each other, the widest part of the network "
         "first, which order ranks. The workers' account needs the right to get nodes.",
     )
-    head_tolerations: Texts = Field(
-        (),
-        title="KEY or KEY=VALUE",
-        examples=["team=ml"],
-        description="kubernetes: taints of the nodes for Ray's head.",
-    )
+    head_tolerations: Texts = _taints("the nodes for Ray's head")
 
 
 class OtherNodes(Section):
@@ -107,18 +98,8 @@ class OtherNodes(Section):
     memory_gib: Number = Field(
         16, ge=1, le=16_384, title="GiB", description="kubernetes: memory that a worker on it requests, GiB."
     )
-    selector: Texts = Field(
-        (),
-        title="LABEL=VALUE",
-        examples=["cloud.google.com/gke-accelerator=nvidia-l4"],
-        description="kubernetes: labels of otherNodes.",
-    )
-    tolerations: Texts = Field(
-        (),
-        title="KEY or KEY=VALUE",
-        examples=["team=ml"],
-        description="kubernetes: taints of otherNodes, besides nvidia.com/gpu.",
-    )
+    selector: Texts = _labels("otherNodes", "cloud.google.com/gke-accelerator=nvidia-l4")
+    tolerations: Texts = _taints("otherNodes, besides nvidia.com/gpu")
 
 
 class KubernetesRay(CloudRay):

@@ -60,7 +60,7 @@ config:
 """
 STACK, NAME = "team", "team-ray"
 OTHER_NODES = {"max": 1, "gpus": 2, "cpus": 1, "memoryGib": 2, "selector": ["cloud.google.com/gke-nodepool=gpu"]}
-# The annotations of a Ray function need no file of its own.
+# Requests a GPU of a node in that group, and prints the name of its pod.
 TASK = (
     "import os, ray; ray.init(log_to_driver=False); "
     "task = ray.remote(num_gpus=1, label_selector={'ray.io/node-group': 'other-group'})(lambda: os.uname().nodename); "
@@ -215,8 +215,8 @@ def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(
 ) -> None:
     """With Kueue and a LocalQueue of the company's: a RayJob starts when it is admitted, with workers with GPUs, one
     with other GPUs and one without; a task reaches the second one, and a gang does not. A second preview is empty. The
-    rack of a node, which its worker may read, orders ranks, not its
-    address; the right to read nodes is the administrator's to grant."""
+    rack of a node, which its worker may read, orders ranks, not its address; the right to read nodes is the
+    administrator's to grant."""
     cluster, api = users.pod_cluster, users.api
     assert cluster.cluster is not None
     for name, rack in RACKS.items():

@@ -20,7 +20,8 @@ from workloads.results.events import emit
 
 FIRST_REPORT_S, NEXT_REPORT_S = 2, 15
 """Seconds until the first report of a wait, and between reports."""
-LABELS = ("ray.io/availability-zone", "ray.io/node-group", *(f"rdma-ray/topology-{level}" for level in range(1, 10)))
+GROUP = "ray.io/node-group"
+LABELS = ("ray.io/availability-zone", GROUP, *(f"rdma-ray/topology-{level}" for level in range(1, 10)))
 """Labels of Ray nodes that tell which nodes are close to each other, the widest first.
 
 KubeRay passes the group of a pod, and its zone if the pod has that label (ray: _private/resource_and_label_spec.py,
@@ -29,7 +30,7 @@ KubeRay passes the group of a pod, and its zone if the pod has that label (ray: 
 
 OTHER_GROUP = "other-group"
 """Group of nodes with other GPUs, which a gang never gets (infra/catalog/names.py)."""
-NOT_OTHERS = {"ray.io/node-group": f"!{OTHER_GROUP}"}
+NOT_OTHERS = {GROUP: f"!{OTHER_GROUP}"}
 """Selector of a gang's nodes. A node without the label is one of them (Ray docs, scheduling/labels, read 2026-11)."""
 
 
@@ -263,11 +264,8 @@ def all_nodes() -> list[dict[str, Any]]:
 
 def usable_nodes() -> list[dict[str, Any]]:
     """Return Ray's live nodes that a gang may get, and the head."""
-    return [
-        node
-        for node in all_nodes()
-        if node["Alive"] and (node.get("Labels") or {}).get("ray.io/node-group") != OTHER_GROUP
-    ]
+    alive = (node for node in all_nodes() if node["Alive"])
+    return [node for node in alive if (node.get("Labels") or {}).get(GROUP) != OTHER_GROUP]
 
 
 def autoscaling(status: Any, config: Any, nodes: list[LiveNode], kind: str, group_id: str | None) -> Scheduling:

@@ -329,7 +329,7 @@ def test_a_bundle_of_hostile_jobs_is_bounded(tmp_path: Path, kind: str) -> None:
     began = time.process_time()
     with bounded_memory(800):
         found = inspected(stack, tmp_path / "b.tar.gz")
-    assert time.process_time() - began < 60
+    assert time.process_time() - began < 30
     assert sum(map(len, found.files.values())) < SIZE
     assert (tmp_path / "b.tar.gz").stat().st_size < 2**26
     log = found.files["jobs/job-29.log"].decode()
@@ -356,7 +356,7 @@ def test_state_of_a_hostile_cluster_is_bounded_and_says_what_it_lacks() -> None:
     collector = StateReader(stack)  # type: ignore[arg-type]
     state = collector.collect()
     found = diagnose(state)
-    assert time.process_time() - began < 60
+    assert time.process_time() - began < 30
     assert len(json.dumps(dumped(state), indent=1)) < STATE_BYTES
     assert state.ray["jobs"][0]["submission_id"] == "runs"
     assert state.cut["ended jobs"] == "the newest 1000 of 3000 were kept"

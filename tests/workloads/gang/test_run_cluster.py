@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,8 +174,9 @@ def test_ray_train_script_runs_as_it_is_with_a_secret(cluster: Cluster, tmp_path
 
     job.code = follow(job.api, job.id, on_line).exit_code
     assert (job.code, shown) == (0, []), job.lines
-    # On a busy machine, Ray's cleaner of placement groups has the last line.
-    assert f"2 workers, the secret has {len(SECRET)} characters" in job.lines
+    # Ray's actors, whose lines have their names, may write after the script, when one ends too late (Ray Train, 2.60).
+    own = [line for line in job.lines if not re.match(r"\x1b\[36m\(\w+ pid=", line)]
+    assert own[-1] == f"2 workers, the secret has {len(SECRET)} characters", job.lines
     entry: dict[str, Any] = job.api.call(f"/api/jobs/{job.id}")
     assert SECRET not in json.dumps(entry) + "".join(job.lines)
     for file in (each for each in cluster.logs.rglob("*.*") if each.suffix in (".log", ".out", ".err", ".json")):

@@ -132,7 +132,7 @@ def test_the_cluster_is_a_step_of_the_allocation(folder: Path, start: Start) -> 
     names = set()
     for _ in range(2):
         process = start("--", "a b", "$HOME")
-        said, notes = process.communicate(timeout=90)
+        said, notes = process.communicate(timeout=30)
         assert process.returncode == 5, notes
         assert notes == "job 7 is this allocation: the cluster is a step on 3 of its nodes\n"
         names.add(said)
@@ -160,16 +160,16 @@ def test_the_cluster_is_a_step_of_the_allocation(folder: Path, start: Start) -> 
 def test_gpus_that_the_allocation_has_by_task_are_requested_by_node(
     folder: Path, start: Start, details: str, flags: list[str]
 ) -> None:
-    assert start("--", "x", DETAILS=details).communicate(timeout=90)[1].startswith("job 7 is this allocation")
+    assert start("--", "x", DETAILS=details).communicate(timeout=30)[1].startswith("job 7 is this allocation")
     assert [flag for flag in (folder / "flags").read_text().splitlines() if flag.startswith("--gres")] == flags
 
 
 def test_part_of_the_nodes_in_a_step_of_the_user(folder: Path, start: Start) -> None:
     """`srun --pty bash`: its CPUs are shared. The shell of salloc on a node, whose step has a special ID, has none."""
-    start("--nodes", "2", "--", "x", SLURM_STEP_ID="0", SLURM_PROCID="0").communicate(timeout=90)
+    start("--nodes", "2", "--", "x", SLURM_STEP_ID="0", SLURM_PROCID="0").communicate(timeout=30)
     flags = set((folder / "flags").read_text().splitlines())
     assert {"--nodes=2", "--ntasks=2", "--nodelist=n0,n1", "--overlap"} < flags
-    start("--", "x", SLURM_STEP_ID=str(0xFFFFFFFA), SLURM_PROCID="0").communicate(timeout=90)
+    start("--", "x", SLURM_STEP_ID=str(0xFFFFFFFA), SLURM_PROCID="0").communicate(timeout=30)
     assert "--overlap" not in (folder / "flags").read_text().splitlines()
 
 
@@ -177,12 +177,12 @@ def test_part_of_the_nodes_in_a_step_of_the_user(folder: Path, start: Start) -> 
 def test_signal_ends_the_step_gracefully(folder: Path, start: Start, number: signal.Signals) -> None:
     """srun itself would have the nodes killed, which then leave their folders. After SIGKILL the step ends as well."""
     process = start("--", "x", UNTIL=str(folder / "never"))
-    wait_until(lambda: [*folder.glob("rdma-ray-slurm/job-7-*/outputs.json")], "the step runs", 60)
+    wait_until(lambda: [*folder.glob("rdma-ray-slurm/job-7-*/outputs.json")], "the step runs", 20)
     assert [path.stat().st_mode & 0o777 for path in folder.glob("rdma-ray-slurm/*/token")] == [0o600]
     process.send_signal(number)
-    said, _ = process.communicate(timeout=90)
+    said, _ = process.communicate(timeout=30)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    wait_until(lambda: not [*(folder / "rdma-ray-slurm").iterdir()], "the folder is gone", 60)
+    wait_until(lambda: not [*(folder / "rdma-ray-slurm").iterdir()], "the folder is gone", 20)
     assert said.endswith("\nTERM\n")
     assert (folder / "canceled").read_text() == "--signal=TERM 7.4\n"
 
@@ -191,9 +191,9 @@ def test_second_interrupt_ends_srun(folder: Path, start: Start) -> None:
     """For nodes that do not answer the first one."""
     (folder / "programs" / "scancel").write_text('#!/bin/bash\n: >"$DOUBLES/canceled"\n')
     process = start("--", "x", UNTIL=str(folder / "end"))
-    wait_until(lambda: [*folder.glob("rdma-ray-slurm/job-7-*/outputs.json")], "the step runs", 60)
+    wait_until(lambda: [*folder.glob("rdma-ray-slurm/job-7-*/outputs.json")], "the step runs", 20)
     process.send_signal(signal.SIGINT)
-    wait_until((folder / "canceled").exists, "scancel was called", 60)
+    wait_until((folder / "canceled").exists, "scancel was called", 20)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == Exit.STOPPED
@@ -210,7 +210,7 @@ def test_without_a_command_the_cluster_stays(folder: Path, start: Start) -> None
     [outputs] = folder.glob("rdma-ray-slurm/job-7-*/outputs.json")
     assert said == f"{outputs}\n"
     second = start("--dry-run")
-    assert second.communicate(timeout=90)[1] == ""
+    assert second.communicate(timeout=30)[1] == ""
     third = start("--", "x")
     assert f"it starts when the cluster of {outputs} has ended" in third.communicate()[1]
     (folder / "end").touch()
