@@ -30,7 +30,7 @@ PYTHON = str(ROOT / ".venv" / "bin" / "python")
 BUDGET_S = 85 * 60.0
 PODS_S = 20 * 60.0
 _GRACE_S = 60.0
-_REPEATED_LINES, _REASONS = 40, 100
+_REPEATED_LINES, _LINES_PER_TEST = 40, 12
 # Of commands that run at once, those after the first use what it leaves.
 _LATER = ["nice", "-n", "5"]
 
@@ -125,8 +125,7 @@ class Run:
         failures = [part for part in self.parts if part.status]
         for part in failures:
             print(f"\n──── {part.name}: {part.result}; end of its output:")
-            reasons = [line for line in part.lines if re.match(r"(FAILED|ERROR|E) ", line)]
-            print(*map(str.rstrip, [*reasons[:_REASONS], *part.lines[-_REPEATED_LINES:]]), sep="\n")
+            print(*map(str.rstrip, [*failed_tests(part.lines), *part.lines[-_REPEATED_LINES:]]), sep="\n")
         # Background parts do not count: the parts that need their results build them themselves, or fail.
         failed = self.cut_off or self.signals or any(not part.background for part in failures)
         minutes = (self._budget_s - self.left_s) / 60
@@ -142,6 +141,21 @@ class Run:
 
     def _over(self) -> str:
         return "interrupted" if self.signals else "the time is over" if self.left_s <= 0 else ""
+
+
+def failed_tests(lines: Sequence[str]) -> list[str]:
+    """Return the lines of pytest that name failed tests, then the first lines of each one's error."""
+    names, errors, left = [], [], 0
+    for line in lines:
+        if re.match(r"(FAILED|ERROR) ", line):
+            names.append(line)
+        elif re.match(r"_{3,} .+ _{3,}$", line):
+            errors.append(line)
+            left = _LINES_PER_TEST
+        elif line.startswith("E ") and left:
+            errors.append(line)
+            left -= 1
+    return [*names, *errors]
 
 
 def install_packages(run: Run) -> None:

@@ -88,12 +88,25 @@ def plugins() -> Iterator[Path]:
         yield fork_server.bin
 
 
-def engine_of(users: Company, plugins: Path, folder: Path) -> Engine:
-    """Return the engine with the stack file."""
+@pytest.fixture
+def queue(users: Company) -> Iterator[str]:
+    """The company's Kueue, and the name of the team's LocalQueue."""
+    assert users.pod_cluster.cluster is not None
+    with kueue(users, users.pod_cluster.cluster) as name:
+        yield name
+
+
+@pytest.fixture
+def engine(users: Company, plugins: Path, tmp_path: Path) -> Iterator[Engine]:
+    """The engine with the stack file. A test that failed leaves nothing of the stack, which the next one would find."""
     assert len(STACK_FILE.splitlines()) <= 30
-    file = folder / "stack.yaml"
+    file = tmp_path / "stack.yaml"
     file.write_text(STACK_FILE)
-    return users.engine(folder / "w", plugins, STACK, file)
+    engine = users.engine(tmp_path / "w", plugins, STACK, file)
+    yield engine
+    if engine.deployment().get("resources"):
+        engine.must("state", "unprotect", "--all", "--yes", stack=True)
+        remove(users, engine)
 
 
 def set_in(engine: Engine, *path: str, to: object) -> None:
@@ -107,11 +120,10 @@ def set_in(engine: Engine, *path: str, to: object) -> None:
     file.write_text(yaml.safe_dump(content))
 
 
-def test_up_that_cannot_work_creates_nothing(users: Company, plugins: Path, tmp_path: Path) -> None:
+def test_up_that_cannot_work_creates_nothing(users: Company, engine: Engine) -> None:
     """A namespace that does not exist; then, at once, a Secret, a claim and a node size that do not: `up` fails with
     every reason, and the cluster stays as it was."""
     before = snapshot(users.api)
-    engine = engine_of(users, plugins, tmp_path)
     set_in(engine, "rdma-ray:namespace", to="another-team")
     for run in (engine.preview, engine.up):
         said = run()
@@ -130,11 +142,10 @@ def test_up_that_cannot_work_creates_nothing(users: Company, plugins: Path, tmp_
     assert not left, json.dumps(left, indent=1)
 
 
-def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugins: Path, tmp_path: Path) -> None:
+def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, engine: Engine, tmp_path: Path) -> None:
     """`up`, an empty second preview, the commands of a user, a change, `destroy`: afterwards every object of the
     cluster is as before, and nothing of the stack is left."""
     before = snapshot(users.api)
-    engine = engine_of(users, plugins, tmp_path)
     set_in(engine, "rdma-ray:otherNodes", to=OTHER_NODES)
     assert engine.first_preview() > 5
     said = engine.up()
@@ -172,26 +183,23 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, plugi
     destroy(users, engine, before)
 
 
-def test_localqueue_of_the_team_admits_the_cluster(users: Company, plugins: Path, tmp_path: Path) -> None:
+def test_localqueue_of_the_team_admits_the_cluster(users: Company, queue: str, engine: Engine, tmp_path: Path) -> None:
     """With Kueue and a LocalQueue of the company's: the cluster starts when it is admitted, with both workers, and a
     second preview is empty."""
-    assert users.pod_cluster.cluster is not None
-    with kueue(users, users.pod_cluster.cluster) as queue:
-        before = snapshot(users.api)
-        engine = engine_of(users, plugins, tmp_path)
-        set_in(engine, "rdma-ray:queue", to="kueue")
-        set_in(engine, "rdma-ray:localQueue", to=queue)
-        set_in(engine, "rdma-ray:protect", to=False)
-        said = engine.up()
-        assert said.ok, said.text
-        users.api.until("both workers to be ready", lambda: len([*filter(is_ready, pods(users, "worker"))]) == 2, 300)
-        [workload] = users.api.list(KUEUE_API, "Workload", TEAM)
-        assert workload["spec"]["queueName"] == queue
-        assert condition(workload, "Admitted")["status"] == "True"
-        said = engine.preview()
-        assert said.ok, said.text
-        assert rdma_ray(users, outputs_of(engine, tmp_path), "doctor") == ""
-        destroy(users, engine, before)
+    before = snapshot(users.api)
+    set_in(engine, "rdma-ray:queue", to="kueue")
+    set_in(engine, "rdma-ray:localQueue", to=queue)
+    set_in(engine, "rdma-ray:protect", to=False)
+    said = engine.up()
+    assert said.ok, said.text
+    users.api.until("both workers to be ready", lambda: len([*filter(is_ready, pods(users, "worker"))]) == 2, 300)
+    [workload] = users.api.list(KUEUE_API, "Workload", TEAM)
+    assert workload["spec"]["queueName"] == queue
+    assert condition(workload, "Admitted")["status"] == "True"
+    said = engine.preview()
+    assert said.ok, said.text
+    assert rdma_ray(users, outputs_of(engine, tmp_path), "doctor") == ""
+    destroy(users, engine, before)
 
 
 RANKS = (
@@ -210,9 +218,7 @@ THREE_GROUPS = {
 RACKS = {"gpu-0": "west", "gpu-1": "east"}
 
 
-def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(
-    users: Company, plugins: Path, tmp_path: Path
-) -> None:
+def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(users: Company, queue: str, engine: Engine) -> None:
     """With Kueue and a LocalQueue of the company's: a RayJob starts when it is admitted, with workers with GPUs, one
     with other GPUs and one without; a task reaches the second one, and a gang does not. A second preview is empty. The
     rack of a node, which its worker may read, orders ranks, not its address; the right to read nodes is the
@@ -226,37 +232,35 @@ def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(
     for body in grants:
         api.apply(body)
     try:
-        with kueue(users, cluster.cluster) as queue:
-            before = snapshot(api)
-            engine = engine_of(users, plugins, tmp_path)
-            # With the other GPUs, all of a node.
-            set_in(engine, "rdma-ray:nodes", "gpus", to=6)
-            set_in(engine, "rdma-ray:otherNodes", to=OTHER_NODES)
-            set_in(engine, "rdma-ray:nodes", "topology", to=["example.com/rack"])
-            set_in(engine, "rdma-ray:queue", to="kueue")
-            set_in(engine, "rdma-ray:localQueue", to=queue)
-            set_in(engine, "rdma-ray:protect", to=False)
-            for name, value in THREE_GROUPS.items():
-                set_in(engine, "rdma-ray:ray", name, to=value)
-            said = engine.up()
-            assert said.ok, said.text
-            placed: dict[str, str] = {}
+        before = snapshot(api)
+        # With the other GPUs, all of a node.
+        set_in(engine, "rdma-ray:nodes", "gpus", to=6)
+        set_in(engine, "rdma-ray:otherNodes", to=OTHER_NODES)
+        set_in(engine, "rdma-ray:nodes", "topology", to=["example.com/rack"])
+        set_in(engine, "rdma-ray:queue", to="kueue")
+        set_in(engine, "rdma-ray:localQueue", to=queue)
+        set_in(engine, "rdma-ray:protect", to=False)
+        for name, value in THREE_GROUPS.items():
+            set_in(engine, "rdma-ray:ray", name, to=value)
+        said = engine.up()
+        assert said.ok, said.text
+        placed: dict[str, str] = {}
 
-            def ended() -> Json | None:
-                placed.update({pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods(users, "worker")})
-                status = (api.get(RAY_API, "RayJob", NAME, TEAM) or {}).get("status") or {}
-                return status if status.get("jobDeploymentStatus") in ("Complete", "Failed") else None
+        def ended() -> Json | None:
+            placed.update({pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods(users, "worker")})
+            status = (api.get(RAY_API, "RayJob", NAME, TEAM) or {}).get("status") or {}
+            return status if status.get("jobDeploymentStatus") in ("Complete", "Failed") else None
 
-            status = api.until("the job to end", ended, 420)
-            assert status["jobStatus"] == "SUCCEEDED", status
-            [workload] = api.list(KUEUE_API, "Workload", TEAM)
-            assert workload["spec"]["queueName"] == queue
-            assert [each["count"] for each in workload["spec"]["podSets"]] == [1, 2, 1, 1]
-            assert {*placed.values()} == {*cluster.nodes.values()}
-            assert [placed[host] for host in hosts_of_ranks(users)] == [cluster.nodes["gpu-1"], cluster.nodes["gpu-0"]]
-            said = engine.preview()
-            assert said.ok, said.text
-            destroy(users, engine, before)
+        status = api.until("the job to end", ended, 420)
+        assert status["jobStatus"] == "SUCCEEDED", status
+        [workload] = api.list(KUEUE_API, "Workload", TEAM)
+        assert workload["spec"]["queueName"] == queue
+        assert [each["count"] for each in workload["spec"]["podSets"]] == [1, 2, 1, 1]
+        assert {*placed.values()} == {*cluster.nodes.values()}
+        assert [placed[host] for host in hosts_of_ranks(users)] == [cluster.nodes["gpu-1"], cluster.nodes["gpu-0"]]
+        said = engine.preview()
+        assert said.ok, said.text
+        destroy(users, engine, before)
     finally:
         for body in grants:
             api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
@@ -264,14 +268,13 @@ def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(
             api.patch("v1", "Node", cluster.nodes[name], None, {"metadata": {"labels": {"example.com/rack": None}}})
 
 
-def test_indexed_job_needs_no_operator(users: Company, plugins: Path, tmp_path: Path) -> None:
+def test_indexed_job_needs_no_operator(users: Company, engine: Engine) -> None:
     """While KubeRay's operator is not there: all pods of a Job, of which the first runs the entry point on both."""
     assert users.pod_cluster.cluster is not None
     operators = users.pod_cluster.cluster.operators
     operators.stop_kuberay()
     try:
         before = snapshot(users.api)
-        engine = engine_of(users, plugins, tmp_path)
         set_in(engine, "rdma-ray:protect", to=False)
         for name, value in {"mode": "indexed-job", "entrypoint": GANG, "headCpus": None, "headMemoryGib": None}.items():
             set_in(engine, "rdma-ray:ray", name, to=value)
@@ -312,10 +315,7 @@ def outputs_of(engine: Engine, folder: Path) -> Path:
 
 def destroy(users: Company, engine: Engine, before: Mapping[str, str]) -> None:
     """Destroy the stack: nothing of it is left, and everything else is as before."""
-    said = engine.destroy()
-    assert said.ok, said.text
-    users.api.until("the pods to be gone", lambda: not users.api.list("v1", "Pod", TEAM) or None, 240)
-    assert stacks_objects(users) == []
+    remove(users, engine)
 
     def as_before() -> bool:
         if left := differences(before, snapshot(users.api)):
@@ -323,6 +323,14 @@ def destroy(users: Company, engine: Engine, before: Mapping[str, str]) -> None:
         return True
 
     users.api.until("the cluster to be as before", as_before, 60)
+
+
+def remove(users: Company, engine: Engine) -> None:
+    """Destroy the stack and wait for its pods to end."""
+    said = engine.destroy()
+    assert said.ok, said.text
+    users.api.until("the pods to be gone", lambda: not users.api.list("v1", "Pod", TEAM) or None, 240)
+    assert stacks_objects(users) == []
 
 
 def use(users: Company, file: Path, folder: Path) -> None:

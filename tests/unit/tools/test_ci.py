@@ -87,13 +87,20 @@ def test_background_part_is_silent_unless_it_fails_and_does_not_fail_the_run(
     assert "lacks ends" in said
 
 
-def test_failed_tests_are_listed_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_tests_are_listed_first_each_with_the_start_of_its_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """One long error must not hide the others."""
     run = ci.Run()
-    lines = "FAILED tests/a.py::test_b - why\n" + "later\n" * 100
+    error = "".join(f"____ test_{name} ____\n  code\n" + "E   long\n" * 200 for name in "ab")
+    lines = error + "FAILED t.py::test_a - why\nFAILED t.py::test_b - why\n" + "later\n" * 100
     part = run.begin("tests", [sys.executable, "-c", f"print({lines!r}); raise SystemExit(1)"])
     run.wait(part)
     run.conclude()
-    assert "end of its output:\nFAILED tests/a.py::test_b - why\nlater\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert (
+        "end of its output:\nFAILED t.py::test_a - why\nFAILED t.py::test_b - why\n____ test_a ____\nE   long\n" in said
+    )
+    assert "long\n____ test_b ____\nE   long\n" in said
+    assert 5 < said.count("E   long") < 40
 
 
 def test_part_over_budget_is_ended_and_the_rest_is_not_run(
