@@ -186,11 +186,11 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, 
 
 
 def _remove(value: Any, name: str, *names: str) -> None:
-    """Remove a field, by the names on the way to it, of which a list's items have one each."""
+    """Remove a field, by the names on the way to it, of which a list's items have one each, and what is empty then."""
     for each in value if isinstance(value, list) else [value]:
         if names:
             _remove(each.get(name, {}), *names)
-        else:
+        if not names or not each.get(name, True):
             each.pop(name, None)
 
 
