@@ -328,7 +328,9 @@ _RDMA = Fabric(
     "read 2026-11",
 )
 
-_SOCKETS = Fabric(name="socket", words="no RDMA", targets=("kubernetes",), transport=_SOCKET, source=_SOCKET.source)
+_SOCKETS = Fabric(
+    name="socket", words="no RDMA", targets=("gke", "kubernetes"), transport=_SOCKET, source=_SOCKET.source
+)
 
 FABRICS: dict[str, Fabric] = {
     row.name: row for row in (_MULTI_NETWORK, _DRANET, _MANAGED_DRANET, _EFA_PLUGIN, _EFA_DRANET, _RDMA, _SOCKETS)

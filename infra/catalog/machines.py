@@ -15,6 +15,12 @@ from infra.catalog.baselines import BASELINES, Baseline
 
 GKE_MACHINES = "GKE docs gke-ai-hypercompute-custom, 2026-04-06"
 GKE_A4X = "GKE docs gke-ai-hypercompute-custom-a4x, read 2026-08"
+GKE_GPUS = (
+    "GKE docs how-to/gpus; nvidia-l4 with pd-balanced on 1.27: gist gbrayut/71ef2d57, 2024-04-30; read 2026-11-28"
+)
+GCE_G2 = (
+    "AI Hypercomputer docs, evaluate-general-gpus, G2 series; create-vms-in-bulk-g2 (no pd-standard); read 2026-11-28"
+)
 GKE_FLEX = "GKE docs concepts/dws, read 2026-08"
 TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: examples, 10470803, 2026-06-25"
 GCE_MACHINES = "Compute Engine docs accelerator-optimized-machines (GB there are GiB), read 2026-11"
@@ -33,7 +39,7 @@ OUR_SUPPORT = "this project, 2026-11"
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine type with RDMA NICs.
+    """A machine type with GPUs. Its `transport` is `socket` if it has no RDMA NIC.
 
     Units: `vcpus` are logical CPUs; `memory_mib` MiB of the machine; `pod_cpus` logical CPUs and `pod_memory_gib` GiB
     that a node's single worker pod requests; `nics` RDMA NICs of the machine; `gbps_per_nic` Gbit/s of one of them in
@@ -59,6 +65,11 @@ class Machine:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def rdma(self) -> bool:
+        """Whether it has RDMA NICs."""
+        return self.nics > 0
+
+    @property
     def baselines(self) -> tuple[Baseline, ...]:
         """Published bus bandwidths of the machine, with their sources; empty if none is published."""
         return BASELINES.get(self.name, ())
@@ -71,13 +82,14 @@ class GkeMachine(Machine):
     `accelerator` is the value of cloud.google.com/gke-accelerator. `min_versions` are the lowest GKE versions: "nodes"
     for the machine itself, the others for a feature on it. `local_ssds` counts disks. `network_profile` is the
     part after ZONE-. `nccl_tuner` is a file in /usr/local/gib/configs, None if set_nccl_env.sh chooses the settings.
+    Without RDMA there are none, and `nccl_installer` is empty.
     """
 
     accelerator: str
     min_versions: Mapping[str, str]
     local_ssds: int | None
     boot_disk: str
-    network_profile: str
+    network_profile: str | None
     nccl_tuner: str | None
     nccl_installer: str
 
@@ -189,6 +201,39 @@ _A4X = replace(
     },
 )
 
+# For a first `up` that costs little: all but the RDMA of a stack, on machines of under a dollar an hour.
+_G2_8 = GkeMachine(
+    name="g2-standard-8",
+    cloud="gke",
+    gpu="L4",
+    gpus=1,
+    vcpus=8,
+    memory_mib=32 * 1024,
+    pod_cpus=6,
+    pod_memory_gib=22,
+    arch="amd64",
+    transport="socket",
+    nics=0,
+    gbps_per_nic=0,
+    capacities=("on-demand", "spot", "reservation"),
+    accelerator="nvidia-l4",
+    min_versions={"nodes": "1.27.0"},
+    local_ssds=0,
+    boot_disk="pd-balanced",
+    network_profile=None,
+    nccl_tuner=None,
+    nccl_installer="",
+    sources=_cite(
+        (GCE_G2, "name cloud gpu gpus vcpus memory_mib arch transport nics gbps_per_nic local_ssds boot_disk"),
+        (GKE_GPUS, "accelerator capacities min_versions nccl_installer"),
+        (OUR_CHOICE, "pod_cpus pod_memory_gib"),
+        (OUR_SUPPORT, "unsupported"),
+    ),
+    unknown={"network_profile": "it has no RDMA NIC", "nccl_tuner": "gIB is for RDMA"},
+)
+
+_G2_4 = replace(_G2_8, name="g2-standard-4", vcpus=4, memory_mib=16 * 1024, pod_cpus=3, pod_memory_gib=9)
+
 _P4D = EksMachine(
     name="p4d.24xlarge",
     cloud="eks",
@@ -253,7 +298,7 @@ _P6_B300 = replace(
     },
 )
 
-GKE_CATALOG: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X)}
+GKE_CATALOG: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X, _G2_4, _G2_8)}
 EKS_CATALOG: dict[str, EksMachine] = {row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300)}
 CATALOG: dict[str, Machine] = {**GKE_CATALOG, **EKS_CATALOG}
 

@@ -118,6 +118,8 @@ class GpuPools(pulumi.ComponentResource):
         return {"type": "COMPACT"}
 
     def _network(self) -> container.NodePoolNetworkConfigArgsDict:
+        if not self._networks and not self._settings.fabric_row.managed:
+            return {"enable_private_nodes": True}
         if not self._networks:
             # Cannot be combined with additional networks (terraform-provider-google-beta, 93c65b2d, 2026-08-21).
             return {"enable_private_nodes": True, "accelerator_network_profile": "auto"}

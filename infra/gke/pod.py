@@ -43,6 +43,9 @@ FILE_CACHE_GIB = 500
 """Bound of GCS FUSE's cache, which drops the least recently read files (GCS FUSE docs, file cache, read 2026-11)."""
 SIDECAR_GIB = 600
 """Disk of GCS FUSE's sidecar, GiB: its cache, and files that cannot be written as a stream."""
+BOOT_SHARE = 0.8
+"""Use of a boot disk at which Ray ends spilling, before the kubelet evicts pods at 90 % (GKE docs, ephemeral storage;
+unverified, 2026-11)."""
 SPARE_GIB = 200
 """Part of a worker's disk that Ray leaves to files of the user, GiB, which nothing but the kubelet bounds."""
 LOCAL_SSD_GB = 375
@@ -82,7 +85,7 @@ def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
     if "flex-start-queued" in settings.nodes.capacities:
         tolerations.append(_exactly("cloud.google.com/gke-queued", "true"))
     resources = whole_node(
-        machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **{"ephemeral-storage": f"{SCRATCH_GIB}Gi"}
+        machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **{"ephemeral-storage": f"{scratch_gib(settings)}Gi"}
     )
     fabric = settings.fabric_row
     # Preferred, not required. A flavor with a topology admits no pod that requests none.
@@ -92,7 +95,7 @@ def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
         node_selector=selector,
         tolerations=tuple(tolerations),
         resources=resources,
-        volumes=(shared_memory(SHM_GIB),),
+        volumes=(shared_memory(min(SHM_GIB, machine.pod_memory_gib // 4)),),
         volume_mounts=(SHM_MOUNT,),
     )
     return with_fabric(pod, fabric, nics=machine.nics, gpus=machine.gpus)
@@ -121,6 +124,11 @@ def scripted(settings: GkeSettings) -> tuple[Variable, ...]:
     return (*row.scripted, Variable("NCCL_TUNER_CONFIG_PATH", path, why, GKE_NCCL))
 
 
+def scratch_gib(settings: GkeSettings) -> int:
+    """Return the disk of a worker, GiB: on the boot disk, the part that GKE, images and other pods leave."""
+    return SCRATCH_GIB if settings.machine.local_ssds else settings.nodes.boot_disk_gib * 2 // 5
+
+
 def disk_environment(machine: GkeMachine, *, bucket: bool) -> tuple[Variable, ...]:
     """Return the variable that ends Ray's spilling while the rest still fits into the pod's limits of its disk.
 
@@ -130,7 +138,7 @@ def disk_environment(machine: GkeMachine, *, bucket: bool) -> tuple[Variable, ..
     if machine.local_ssds is None:
         return ()
     most = SCRATCH_GIB - SPARE_GIB + (FILE_CACHE_GIB if bucket else 0)
-    share = most * 2**30 / (machine.local_ssds * LOCAL_SSD_GB * 10**9)
+    share = most * 2**30 / (machine.local_ssds * LOCAL_SSD_GB * 10**9) if machine.local_ssds else BOOT_SHARE
     name, why = "RAY_local_fs_capacity_threshold", "Ray's default, 95 % of the disk, is beyond the limit of the pod"
     return (Variable(name, f"{share:.3f}", why, "Ray 2.60: src/ray/common/ray_config_def.h"),)
 

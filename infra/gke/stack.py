@@ -84,9 +84,10 @@ class GkeStack(pulumi.ComponentResource):
         # The networks of the additional NICs, by the names that pods use. With managed DRANET, GKE creates them.
         nics: dict[str, NodeNetwork] = {}
         fabric = settings.fabric_row
-        if not fabric.managed:
+        profile = settings.machine.network_profile
+        if profile is not None and not fabric.managed:
             nics[GVNIC_NETWORK] = GvnicNetwork("gvnic", site, addresses.gvnic, opts).node_network
-            rdma = RdmaNetwork("rdma", site, settings.machine.network_profile, addresses.rdma, opts)
+            rdma = RdmaNetwork("rdma", site, profile, addresses.rdma, opts)
             nics |= {rdma_network(nic): one for nic, one in enumerate(rdma.node_networks)}
         bucket, rights = settings.storage.bucket, []
         if bucket is not None:

@@ -54,16 +54,19 @@ def ray_args(settings: GkeSettings, name: str) -> RayArgs:
         metrics_namespace=METRICS_NAMESPACE,
         pod_monitoring=True,
         topology=TOPOLOGY[:-1],
-        folder=gcs_folder(storage.bucket, storage.mount_path) if storage.bucket else None,
+        folder=gcs_folder(storage.bucket, storage.mount_path, cached=bool(settings.machine.local_ssds))
+        if storage.bucket
+        else None,
         queue=queue_args(settings, pod) if settings.queue == "kueue" else None,
     )
 
 
-def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
+def gcs_folder(bucket: str, mount_path: str, *, cached: bool) -> SharedFolder:
     """Return the bucket as a folder of pods, mounted by a GCS FUSE sidecar, which GKE injects.
 
-    Its limits are off, but that of the workers' disk, which is part of the pod's. It is a limit and no request, so the
-    pod still fits its node (GKE docs cloud-storage-fuse-csi-driver-sidecar, read 2026-11).
+    It is `cached` on workers' local disks, if there are any. Its limits are off, but that of the workers' disk, which
+    is part of the pod's. It is a limit and no request, so the pod still fits its node (GKE docs
+    cloud-storage-fuse-csi-driver-sidecar, read 2026-11).
     """
     limits = {f"gke-gcsfuse/{resource}-limit": "0" for resource in ("cpu", "memory")}
     disk, request = "gke-gcsfuse/ephemeral-storage-limit", {"gke-gcsfuse/ephemeral-storage-request": "5Gi"}
@@ -78,8 +81,8 @@ def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
 
     return SharedFolder(
         mount_path=mount_path,
-        annotations={"gke-gcsfuse/volumes": "true", **limits, disk: f"{SIDECAR_GIB}Gi", **request},
+        annotations={"gke-gcsfuse/volumes": "true", **limits, disk: f"{SIDECAR_GIB}Gi" if cached else "0", **request},
         head_annotations={disk: "0"},
-        volume=volume(*MOUNT_OPTIONS, *FILE_CACHE),
+        volume=volume(*MOUNT_OPTIONS, *(FILE_CACHE if cached else ())),
         head_volume=volume(*MOUNT_OPTIONS),
     )

@@ -14,6 +14,7 @@ from infra.catalog.fabrics import fabrics_of, from_zero
 from infra.catalog.machines import GKE_CATALOG, GkeMachine, supported
 from infra.settings.cloud import (
     KUBERNETES_LIMITS,
+    MACHINES,
     CloudSettings,
     NameLimit,
     is_private,
@@ -22,7 +23,7 @@ from infra.settings.cloud import (
     not_available,
 )
 from infra.settings.common import CloudAccess, CloudBudget, CloudKubernetes, CloudNetwork, CloudNodes
-from infra.settings.fields import Cidr, Derived, Flag, FromText, OneOf, Text
+from infra.settings.fields import Cidr, Derived, Flag, FromText, Number, OneOf, Text
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 BUCKETS = "Cloud Storage docs naming-buckets, read 2026-11"
@@ -41,6 +42,8 @@ KUEUE = "kubernetes-sigs/kueue 0.20.1: release notes, #16543; 0.19.2: pkg/worklo
 PRIVATE_ENDPOINT = "GoogleCloudPlatform/gke-network-policy-demo #37, 2021-05-23: network is not a reserved network"
 ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network belongs to one zone"
 
+BOOT_GIB, BOOT_GIB_WITHOUT_SSD = 100, 200
+"""Boot disk of a node, GiB: with local disks, these hold images and pods' files."""
 COMPACT = tuple(name for name, kind in GKE_CAPACITIES.items() if kind.placement)
 GkeCapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand"]
 
@@ -96,6 +99,14 @@ class GkeNodes(CloudNodes):
         """Kinds of capacity in the order in which they are tried."""
         return (self.capacity,) if self.fallback is None else (self.capacity, self.fallback)
 
+    boot_disk_gib: Annotated[
+        Number,
+        Derived(
+            lambda v: BOOT_GIB if GKE_CATALOG[v["nodes.machine"]].local_ssds != 0 else BOOT_GIB_WITHOUT_SSD,
+            f"{BOOT_GIB}; {BOOT_GIB_WITHOUT_SSD} for a machine without local disks",
+        ),
+    ] = Field(ge=50, le=16_384)
+
 
 class GkeKubernetes(CloudKubernetes):
     """Version of Kubernetes, and the CPU nodes."""
@@ -149,7 +160,13 @@ class GkeSettings(CloudSettings):
 
     target: Literal["gke"]
     nodes: GkeNodes
-    fabric: Annotated[str, OneOf(fabrics_of("gke"))] = fabrics_of("gke")[0]
+    fabric: Annotated[
+        Annotated[str, OneOf(fabrics_of("gke"))],
+        Derived(
+            lambda v: fabrics_of("gke")[0] if GKE_CATALOG[v["nodes.machine"]].rdma else "socket",
+            f"{fabrics_of('gke')[0]}; socket for a machine without RDMA",
+        ),
+    ] = Field()
     compute_class: Flag = Field(
         False, description="gke: provision nodes through a ComputeClass, which can try a second kind of capacity."
     )
@@ -181,6 +198,16 @@ class GkeSettings(CloudSettings):
     @rule("location", source=ROCE)
     def location_not_a_zone(self) -> Findings:
         return not_a_zone(self.location, r"[a-z]+-[a-z]+\d+-[a-z]", r"[a-z]+-[a-z]+\d+", "-b", "us-central1-b")
+
+    @rule("fabric", "nodes.machine", source=MACHINES)
+    def fabric_of_another_machine(self) -> Findings:
+        machine, row = self.machine, self.fabric_row
+        if machine.rdma and not row.transport.rdma:
+            fix = f"set fabric to one of {', '.join(name for name in fabrics_of('gke') if name != row.name)}"
+            yield Finding(f"The RDMA NICs of a {machine.name} would be paid for and not used.", fix)
+        elif row.transport.rdma and not machine.rdma:
+            fix = "set fabric to socket, or choose another machine"
+            yield Finding(f"A {machine.name} has no RDMA NIC.", fix)
 
     @rule("cluster.minVersion", source=GKE_VERSIONS)
     def version_malformed(self) -> Findings:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from infra.kubernetes.namespace import ENFORCE
 from infra.outputs import JOB_STACK
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.cluster import objects
@@ -74,6 +75,7 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
     if made["kind"] == "PersistentVolume":
         changes += _volume(spec, scale, name)
     changes += _admission(spec, scale, name)
+    changes += _level(made["metadata"], scale, name)
     changes += _seconds(spec, scale, name)
     for cluster in (spec, spec.get("rayClusterSpec", {}), spec.get("rayClusterConfig", {})):
         autoscaler = cluster.get("autoscalerOptions")
@@ -111,7 +113,10 @@ class ScaledManifests:
         if self.scale is None or not inputs:
             return inputs
         sent, _ = scaled(objects.manifest(type_, inputs, None), self.scale)
-        return {key: value if key == "metadata" else sent[key] for key, value in inputs.items()}
+        # Without what a manifest's metadata has besides.
+        metadata = copy.deepcopy(inputs.get("metadata") or {})
+        list(_level(metadata, self.scale, type_))
+        return {key: metadata if key == "metadata" else sent[key] for key in inputs}
 
     def shown(self, type_: str, live: Json, asked: Json) -> Json:
         """Return the live object reduced to the inputs' fields, unscaled where only the scaling differs."""
@@ -199,3 +204,11 @@ def _admission(spec: Json, scale: Scale, place: str) -> Iterator[str]:
     if scale.shared is not None and "validationActions" in spec:
         yield f"{place}: {spec['validationActions']} -> ['Audit'], for the folder {scale.shared} of this machine"
         spec["validationActions"] = ["Audit"]
+
+
+def _level(metadata: Json, scale: Scale, place: str) -> Iterator[str]:
+    """Admit that folder in a namespace: the level `baseline` admits none."""
+    labels = metadata.get("labels") or {}
+    if scale.shared is not None and labels.get(ENFORCE) == "baseline":
+        yield f"{place}: {ENFORCE} baseline -> privileged, for the folder {scale.shared} of this machine"
+        labels[ENFORCE] = "privileged"

@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import json
 import os
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from rehearsal.cluster.provider import SETTING
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.workspace import Workspace
 from tests.kubernetes import stack_objects
+from tests.pods.deployed_stack import RDMA_RAY
 from tests.pods.pod_cluster import PodCluster
 from tools.kubernetes import builds
 from tools.kubernetes.api import Api, ApiError, Json
@@ -95,6 +97,27 @@ class Company:
         """The user's kubectl and kubeconfig."""
         path = f"{builds.programs('kubectl')['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
         return {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+
+    def rdma_ray(self, file: Path, *arguments: str) -> str:
+        """Run this project's command line on the stack whose outputs are in the file; return what it prints."""
+        return self._printed([str(RDMA_RAY), *arguments], {"RDMA_RAY_OUTPUTS": str(file)})
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl in the team's namespace; return what it prints."""
+        return self._printed(["kubectl", f"--context={CONTEXT}", f"--namespace={TEAM}", *arguments], {})
+
+    def _printed(self, command: list[str], variables: Mapping[str, str]) -> str:
+        """Run a command as the user; return its stdout."""
+        done = subprocess.run(
+            command,
+            env={**os.environ, **self.environment, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
 
 
 @contextlib.contextmanager

@@ -9,10 +9,8 @@ The user has no rights outside the namespace, and the current context of the kub
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -28,7 +26,6 @@ from rehearsal.fork_server import ForkServer
 from tests.kubernetes.queries import condition, is_ready
 from tests.pods.company import CONTEXT, OPERATOR, TEAM, Company, company, differences, kueue, snapshot
 from tests.pods.conftest import RAY_IMAGES
-from tests.pods.deployed_stack import RDMA_RAY
 from tests.pods.pod_cluster import PodCluster
 from tools.kubernetes.api import Json, NotYet
 
@@ -162,7 +159,7 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, engin
     assert (outputs["context"], outputs["namespace"], outputs.get("kubeconfig")) == (CONTEXT, TEAM, None)
     # Ray's autoscaler adds the node with other GPUs for a task that names its group.
     [head] = pods(users, "head")
-    said_there = kubectl(users, "exec", head["metadata"]["name"], "-c", "ray-head", "--", "python", "-c", TASK)
+    said_there = users.kubectl("exec", head["metadata"]["name"], "-c", "ray-head", "--", "python", "-c", TASK)
     assert re.search(rf"TASK ON {NAME}-other-group-\S+", said_there), said_there
     use(users, file, tmp_path)
 
@@ -198,7 +195,7 @@ def test_localqueue_of_the_team_admits_the_cluster(users: Company, queue: str, e
     assert condition(workload, "Admitted")["status"] == "True"
     said = engine.preview()
     assert said.ok, said.text
-    assert rdma_ray(users, outputs_of(engine, tmp_path), "doctor") == ""
+    assert users.rdma_ray(outputs_of(engine, tmp_path), "doctor") == ""
     destroy(users, engine, before)
 
 
@@ -335,59 +332,35 @@ def remove(users: Company, engine: Engine) -> None:
 
 def use(users: Company, file: Path, folder: Path) -> None:
     """Run the commands of a user on the stack whose outputs are in the file."""
-    status = json.loads(rdma_ray(users, file, "status", "--json"))
+    status = json.loads(users.rdma_ray(file, "status", "--json"))
     assert [node["role"] for node in status["nodes"]][:1] == ["head"]
-    assert rdma_ray(users, file, "doctor") == ""
+    assert users.rdma_ray(file, "doctor") == ""
 
     (folder / "empty").mkdir()
     two = ["--nodes", "2", "--per-node", "1"]
     options = ["--all", *two, "--working-dir", str(folder / "empty"), "--name", "seen"]
-    said = rdma_ray(users, file, "run", *options, "--", "python", "-c", SEEN)
+    said = users.rdma_ray(file, "run", *options, "--", "python", "-c", SEEN)
     assert said.count("SEEN hello a WARN 10 three True") == 2, said
     workers = {pod["spec"]["nodeName"] for pod in pods(users, "worker")}
     assert workers == {users.pod_cluster.nodes["gpu-0"], users.pod_cluster.nodes["gpu-1"]}
 
-    [job] = [row["id"] for row in json.loads(rdma_ray(users, file, "list", "--json"))["jobs"] if row["name"] == "seen"]
-    assert rdma_ray(users, file, "logs", job).count("SEEN hello") >= 1
+    [job] = [row["id"] for row in json.loads(users.rdma_ray(file, "list", "--json"))["jobs"] if row["name"] == "seen"]
+    assert users.rdma_ray(file, "logs", job).count("SEEN hello") >= 1
 
     result = folder / "result.json"
     few = [*two, "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
-    rdma_ray(users, file, "bench", "nccl", "--json", str(result), *few)
+    users.rdma_ray(file, "bench", "nccl", "--json", str(result), *few)
     found = json.loads(result.read_text())
     assert found["backend"] == "gloo"
     assert {row["wrong"] for row in found["rows"]} == {0}
 
     short = ["--workers", "2", "--epochs", "1", "--min-accuracy", "0.3"]
-    rdma_ray(users, file, "train", "digits", *short)
+    users.rdma_ray(file, "train", "digits", *short)
     assert any(users.folders["shared"].rglob("*")), "no checkpoint in the claim"
 
-    top = json.loads(rdma_ray(users, file, "top", "--once", "--json"))
+    top = json.loads(users.rdma_ray(file, "top", "--once", "--json"))
     assert [node["role"] for node in top["nodes"]][:1] == ["head"]
-    assert rdma_ray(users, file, "doctor") == ""
-
-
-def rdma_ray(users: Company, file: Path, *arguments: str) -> str:
-    """Run this project's command line as the user; return what it prints on stdout."""
-    return printed([str(RDMA_RAY), *arguments], users.environment | {"RDMA_RAY_OUTPUTS": str(file)})
-
-
-def kubectl(users: Company, *arguments: str) -> str:
-    """Run kubectl in the team's namespace as the user; return what it prints on stdout."""
-    return printed(["kubectl", f"--context={CONTEXT}", f"--namespace={TEAM}", *arguments], users.environment)
-
-
-def printed(command: list[str], environment: Mapping[str, str]) -> str:
-    """Run a command with more variables; return what it prints on stdout."""
-    done = subprocess.run(
-        command,
-        env=os.environ | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert users.rdma_ray(file, "doctor") == ""
 
 
 def pods(users: Company, type_: str) -> list[Json]:

@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+from infra.catalog.prices import REGION
 from infra.plan import Plan
 from infra.plan import plan as plan_of
 from infra.settings import KubernetesSettings, LocalSettings, Settings, SettingsError, from_stack_file, warnings
@@ -48,7 +49,10 @@ def plan(
 
 
 def _plan_as_json(plan: Plan) -> dict[str, Any]:
-    """Return {warnings, settings, fabric, ranges: [{name, range, room}], pod}; `pod` as in Kubernetes, or null."""
+    """Return {warnings, settings, fabric, ranges: [{name, range, room}], hour, pod}; `pod` as in Kubernetes, or null.
+
+    `hour` is {idle, most}, US dollars, or null.
+    """
     fabric, pod = plan.fabric, plan.pod
     return {
         "warnings": [str(warning) for warning in warnings(plan.settings)],
@@ -61,6 +65,7 @@ def _plan_as_json(plan: Plan) -> dict[str, Any]:
             "aligned": fabric.rdma is not None,
         },
         "ranges": [{"name": cut.name, "range": str(cut.network), "room": cut.room} for cut in plan.ranges],
+        "hour": plan.hour and dict(zip(("idle", "most"), plan.hour, strict=True)),
         "pod": pod
         and {
             "annotations": dict(pod.annotations),
@@ -91,11 +96,16 @@ def _show_plan(plan: Plan, console: Console) -> None:
         nodes = settings.nodes
         facts.add_row("target", f"{settings.target} {settings.location}")
         facts.add_row("nodes", f"{nodes.min} to {nodes.max} x {machine.name} by {nodes.capacity}")
-        facts.add_row("node", f"{machine.gpus} x {machine.gpu}, {machine.nics} NICs of {machine.gbps_per_nic} Gbit/s")
-        facts.add_row("fabric", f"{settings.fabric} ({fabric.transport}), {fabric.gbps} Gbit/s per node, each way")
+        nics = f"{machine.nics} NICs of {machine.gbps_per_nic} Gbit/s" if machine.rdma else "no RDMA NIC"
+        facts.add_row("node", f"{machine.gpus} x {machine.gpu}, {nics}")
+        speed = (
+            f" ({fabric.transport}), {fabric.gbps} Gbit/s per node, each way" if machine.rdma else ", the pod network"
+        )
+        facts.add_row("fabric", f"{settings.fabric}{speed}")
         facts.add_row(
             "pod", f"the whole node: {machine.pod_cpus} CPUs, {machine.pod_memory_gib} GiB, all GPUs and NICs"
         )
+        facts.add_row("cost", _cost(plan))
     console.print(facts)
     if plan.ranges:
         ranges = Table("range", "name", "room", box=SIMPLE_HEAD, pad_edge=False)
@@ -108,3 +118,10 @@ def _show_plan(plan: Plan, console: Console) -> None:
         for variable in variables:
             environment.add_row(variable.name, variable.value, variable.why)
         console.print(environment)
+
+
+def _cost(plan: Plan) -> str:
+    if plan.hour is None:
+        return "not known: no dated list price of these machines"
+    idle, most = plan.hour
+    return f"${idle:.2f} an hour without work, at most ${most:.2f}: list prices of {REGION}, without disks and traffic"

@@ -136,6 +136,18 @@ def test_scaled_object_reads_as_written_except_drift(tmp_path: Path) -> None:
     assert fit.shown(type_, live, cluster()) == cluster(groupName="theirs")
 
 
+def test_namespace_of_that_folder_is_shown_with_its_level(tmp_path: Path) -> None:
+    """The level `baseline` admits no folder of a node; an administrator's change of it is a difference."""
+    fit = ScaledManifests(State(tmp_path / "clouds.sqlite"), SCALE)
+    type_, level = "kubernetes:core/v1:Namespace", "pod-security.kubernetes.io/enforce"
+    asked: dict[str, Any] = {"metadata": {"name": "ray", "labels": {level: "baseline"}}}
+    live = fit.body({"apiVersion": "v1", "kind": "Namespace", **asked})
+    assert live["metadata"]["labels"] == {level: "privileged"}
+    assert fit.shown(type_, live, asked) == asked
+    live["metadata"]["labels"][level] = "restricted"
+    assert fit.shown(type_, live, asked)["metadata"]["labels"] == {level: "restricted"}
+
+
 def test_drifted_value_is_shown_unscaled() -> None:
     assert as_written({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 2]}, {"a": 9, "b": [9]}) == {"a": 9, "b": [9]}
     assert as_written({"a": 5, "b": 1}, {"a": 1, "b": 1}, {"a": 9, "b": 9}) == {"a": 5, "b": 9}

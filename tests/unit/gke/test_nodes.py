@@ -42,8 +42,11 @@ def gib(text: str) -> int:
     return int(found[1])
 
 
+WITH_SSDS = [name for name in supported("gke") if GKE_CATALOG[name].local_ssds]
+
+
 @pytest.mark.parametrize(
-    ("machine", "bucket", "mode"), [*product(supported("gke"), ({}, BUCKET), ({}, JOB))], ids=lambda value: str(value)
+    ("machine", "bucket", "mode"), [*product(WITH_SSDS, ({}, BUCKET), ({}, JOB))], ids=lambda value: str(value)
 )
 def test_all_that_a_worker_stores_fits_its_limits(machine: str, bucket: dict[str, Any], mode: dict[str, Any]) -> None:
     """Cache, spilled objects, the sidecar's other files and those of the user: in sum at most the pod's limits."""
@@ -71,6 +74,24 @@ def test_all_that_a_worker_stores_fits_its_limits(machine: str, bucket: dict[str
     # Nothing else of the pod is on the disk.
     on_disk = [each for each in template["spec"]["volumes"] if each.get("emptyDir", {"medium": ""}) == {}]
     assert [each["name"] for each in on_disk] == ["ray-logs"]
+
+
+@pytest.mark.parametrize("machine", sorted({*supported("gke")} - {*WITH_SSDS}))
+def test_worker_without_local_disks_fits_its_boot_disk(machine: str) -> None:
+    """With GKE's reservation, and without a cache or a limit of the sidecar, as on the head's node."""
+    few = {"nodes.capacity": "on-demand", "fabric": "socket"}
+    template = worker({"nodes.machine": machine, **few, **BUCKET})
+    annotations, (container,) = template["metadata"]["annotations"], template["spec"]["containers"]
+    asked = gib(container["resources"]["limits"]["ephemeral-storage"])
+    nodes = [one.inputs["nodeConfig"] for one in pools({"nodes.machine": machine, **few})]
+    [disk] = [node["diskSizeGb"] for node in nodes if "guestAccelerators" in node]
+    # GKE keeps 10 % for evictions, and at most 100 GiB of half the disk or 35 % and 6 GiB for the node.
+    assert asked < 0.9 * disk - min(disk / 2, 6 + 0.35 * disk, 100)
+    assert annotations["gke-gcsfuse/ephemeral-storage-limit"] == "0"
+    assert "file-cache" not in str(template["spec"]["volumes"])
+    assert float(environment(template)["RAY_local_fs_capacity_threshold"]) < 0.9
+    shared = [each["emptyDir"] for each in template["spec"]["volumes"] if each["name"] == "shm"]
+    assert gib(shared[0]["sizeLimit"]) <= gib(container["resources"]["limits"]["memory"]) / 4
 
 
 def test_sidecar_of_the_head_asks_for_no_disk() -> None:

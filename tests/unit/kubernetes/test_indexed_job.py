@@ -64,7 +64,7 @@ def test_shell_gets_the_entry_point_as_it_is() -> None:
 
 
 def test_pods_parse_the_command_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = spec_of({"nodes.max": 3, "nodes.capacity": "spot"}, gcs_folder("data", "/bucket"))
+    spec = spec_of({"nodes.max": 3, "nodes.capacity": "spot"}, gcs_folder("data", "/bucket", cached=True))
     parsed = pod(monkeypatch, container(spec)["command"][4:], ENVIRONMENT)
     assert (parsed.nodes, parsed.head_host) == (3, "a3u-ray-0.a3u-ray-head-svc")
     assert parsed.file == Path("/bucket/rdma-ray/4d1c.json")

@@ -147,7 +147,9 @@ def test_fractional_quantity_is_rejected() -> None:
 @pytest.mark.parametrize("machine", [row.name for row in CATALOG.values() if row.unsupported is None])
 def test_requests_of_workers_are_in_canonical_form(machine: str) -> None:
     """Kueue parses a RayCluster and writes it back; another spelling would look like a change."""
-    args = args_of(changed(GKE if CATALOG[machine].cloud == "gke" else EKS, {"nodes.machine": machine}))
+    row = CATALOG[machine]
+    changes = {"nodes.machine": machine, "nodes.capacity": row.capacities[0]}
+    args = args_of(changed(GKE if row.cloud == "gke" else EKS, changes))
     assert all(times(amount, 1) == amount for amount in worker_resources(args).values())
 
 

@@ -18,6 +18,7 @@ from infra.settings import Problem
 from tests.unit.stacks import names, problems_of
 
 ROCE_MACHINES = ("a3-ultragpu-8g", "a4-highgpu-8g")
+SMALL_MACHINES = ("g2-standard-4", "g2-standard-8")
 EFA_MACHINES = (
     "p4d.24xlarge",
     "p4de.24xlarge",
@@ -72,7 +73,12 @@ def valid_local(cell: Cell) -> bool:
 
 
 def valid_gke(cell: Cell) -> bool:
-    """RoCE machines come by flex-start, queued flex-start, spot or reservation; not on demand."""
+    """RoCE machines come by flex-start, queued flex-start, spot or reservation, not on demand; those without RDMA by
+    spot, reservation or on demand."""
+    if cell.machine in SMALL_MACHINES and cell.fabric == "socket":
+        direct = ("spot", "reservation", "on-demand")
+        others = tuple(mode for mode in direct if mode != cell.capacity) if cell.compute_class else ()
+        return cell.capacity in direct and (cell.fallback is None or cell.fallback in others)
     if cell.machine not in ROCE_MACHINES or cell.fabric not in ("multi-network", "dranet", "managed-dranet"):
         return False
     if cell.fabric != "multi-network" and "flex-start-queued" in (cell.capacity, cell.fallback):
@@ -124,12 +130,13 @@ def cells(target: str) -> Iterator[Cell]:
 @pytest.mark.parametrize(
     ("target", "size", "valid_cells"),
     [
-        ("local", 11 * 7 * 8 * 2 * 2 * 7 * 2, 1),
+        ("local", 13 * 7 * 8 * 2 * 2 * 7 * 2, 1),
         # Two machines. multi-network: flex-start 8, spot 16, reservation 16, and 2 with queued machines next, queued 1;
         # managed-dranet: without the queued ones; dranet: spot 4, reservation 4.
-        ("gke", 10 * 6 * 7 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8)),
+        # Two without RDMA: each of three kinds 4, and with a ComputeClass 12.
+        ("gke", 12 * 6 * 7 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8) + 2 * 3 * (4 + 12)),
         # efa: on demand 28, reservation 28, spot 24, block 14; efa-dranet: on demand 14, reservation 14, spot 12.
-        ("eks", 10 * 6 * 7 * 2 * 2 * 7 * 2, 94 + 40),
+        ("eks", 12 * 6 * 7 * 2 * 2 * 7 * 2, 94 + 40),
     ],
 )
 def test_every_cell_is_valid_or_rejected_with_a_reason(target: str, size: int, valid_cells: int) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.prices import CLUSTER_FEE, PRICES
 from tests.clone import executable
+from tests.console import BLOCK, agrees, commands
 from tests.unit.stacks import KUBERNETES, changed
 from tests.workloads.conftest import ROOT
 from tests.workloads.stack_outputs import LOCAL, TOKEN
@@ -115,6 +117,24 @@ def test_plan_of_a_cloud_stack(stack: str, ranges: int, nics: int, capsys: pytes
     assert plan["pod"]["container"]["resources"]["limits"]["nvidia.com/gpu"] == "8"
     assert main(["plan", file]) == Exit.OK
     assert "3200 Gbit/s per node" in capsys.readouterr().out
+
+
+def test_guide_of_a_first_up_has_the_plan_and_the_prices_of_the_catalog(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alone, with two nodes, or nothing: no step of the guide costs another amount."""
+    page = (ROOT / "docs" / "first-up.md").read_text(encoding="utf-8")
+    [command] = [each for _, block in BLOCK.findall(page) for each in commands(block) if " plan " in each.text]
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["plan", str(ROOT / command.text.split()[-1])]) == Exit.OK
+    assert agrees(command.shown, [line.rstrip() for line in capsys.readouterr().out.splitlines()])
+    idle, node = CLUSTER_FEE + PRICES["e2-standard-8", "on-demand"], PRICES["g2-standard-8", "on-demand"]
+    steps = re.findall(r"^\| \[\d\. (\w+)\]\S+ \| (\S+) \|", page, re.MULTILINE)
+    assert [name for name, _ in steps] == ["plan", "rehearse", "up", "run", "doctor", "bench", "train", "down"]
+    assert {price for _, price in steps} == {"0", f"{idle:.2f}", f"{idle + 2 * node:.2f}"}
+    assert f"cost ${node:.2f} an hour" in page
+    assert f"cost    ${idle:.2f} an hour" in page
+    assert 2 * (idle + 2 * node) < 5
 
 
 def test_plan_of_a_users_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

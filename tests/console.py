@@ -1,0 +1,51 @@
+"""Console blocks of documentation pages: commands with the output that the page shows, compared by its shape."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+UPDATE = "UPDATE_GOLDENS"
+# ```console: commands after "$ ", each with its output. ```python hello.py: a file of the folder.
+BLOCK = re.compile(r"^```(console|\w+ \S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ANY_LINES = "…"
+
+
+@dataclass
+class Command:
+    """A command of the page, and the lines that the page shows after it."""
+
+    text: str
+    shown: list[str] = field(default_factory=list)
+
+
+def commands(block: str) -> list[Command]:
+    """Return the commands of a console block."""
+    found: list[Command] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append(Command(line.removeprefix("$ ")))
+        else:
+            found[-1].shown.append(line)
+    return found
+
+
+def shape(line: str) -> str:
+    """Return a line without what differs between runs: figures, IDs, addresses, times, and the width of columns."""
+    line = re.sub(r"\b([a-z]+)-\d{8}-\d{6}-[0-9a-f]{6}\b", r"\1-ID", line.rstrip())
+    line = re.sub(r"[0-9a-f]{40,}", "ID", line)
+    line = re.sub(r"-?\d+(?:[.:,T/-]\d+)*(?:Z|s)?", "0", line)
+    return re.sub(r"\s+|[─━═]+", " ", line).strip()
+
+
+def agrees(shown: list[str], printed: list[str]) -> bool:
+    """Return whether the printed lines have the shapes shown.
+
+    `…` stands for any text, and alone in its line for any lines.
+    """
+    if not shown:
+        return not printed
+    if shown[0].strip() == ANY_LINES:
+        return any(agrees(shown[1:], printed[count:]) for count in range(len(printed) + 1))
+    pattern = re.escape(shape(shown[0])).replace(ANY_LINES, ".*")
+    return bool(printed) and re.fullmatch(pattern, shape(printed[0])) is not None and agrees(shown[1:], printed[1:])
