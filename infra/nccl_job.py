@@ -258,6 +258,11 @@ def nccl_job(
     queue = queue or settings.local_queue
     if not settings.gpus_per_node:
         raise ValueError("nodes.gpus 0: nccl-tests needs GPUs; use `rdma-ray bench nccl`")
+    if planned.machine is not None and not planned.machine.rdma:
+        name = planned.machine.name
+        raise ValueError(
+            f"nodes.machine {name}: the Job measures RDMA NICs, and it has none; use `rdma-ray bench nccl`"
+        )
     known = IMAGES[settings.target]
     job = NcclJob(
         name=name or f"nccl-{sweep.op.replace('_', '-')}",

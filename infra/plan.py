@@ -69,17 +69,18 @@ def plan(settings: Settings) -> Plan:
         ranges=tuple(settings.addresses.ranges()) if isinstance(settings, CloudSettings) else (),
         pod=ray_args(settings, "").pod,
         scripted=scripted(settings) if isinstance(settings, GkeSettings) else settings.fabric_row.scripted,
-        hour=hour(settings) if isinstance(settings, GkeSettings) else None,
+        hour=hour(settings) if isinstance(settings, CloudSettings) else None,
     )
 
 
-def hour(settings: GkeSettings) -> tuple[float, float] | None:
+def hour(settings: CloudSettings) -> tuple[float, float] | None:
     """Return the list prices of an hour, US dollars: with the node of the head alone, and with all nodes.
 
     Without disks, traffic and metrics. None if a price is not known.
     """
     system = PRICES.get((settings.cluster.system_machine, "on-demand"))
-    nodes = [PRICES.get((settings.machine.name, kind)) for kind in settings.nodes.capacities]
+    kinds = settings.nodes.capacities if isinstance(settings, GkeSettings) else (settings.nodes.capacity,)
+    nodes = [PRICES.get((settings.machine.name, kind)) for kind in kinds]
     known = [price for price in nodes if price is not None]
     if system is None or len(known) < len(nodes):
         return None

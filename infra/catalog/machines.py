@@ -30,6 +30,8 @@ EC2_TYPES = "EC2 DescribeInstanceTypes, read 2026-08"
 EC2_LAYERS = "EC2 docs, ec2-instance-topology-prerequisites, read 2026-11-26"
 EC2_EFA = "EC2 docs, Elastic Fabric Adapter: supported instance types, read 2026-08"
 EC2_LAYOUT = "EC2 docs efa-acc-inst-types and aws/aws-parallelcluster #7143, read 2026-08"
+EC2_GPU_DIRECT = "aws/aws-ofi-nccl #547, 2025-08-12: the P series only; #1057, 2025-11-22: not g7e.8xlarge"
+KARPENTER = "aws/karpenter-provider-aws 1.15.1: zz_generated bandwidth and efa_metadata, 2026-07"
 EKSCTL_BLOCKS = "eksctl-io/eksctl: CBRSupported, 99984adb6, 2026-08; EC2 docs, Capacity Blocks"
 OUR_CHOICE = "this project's choice, 2026-11: the rest is ample for the kubelet, system pods and daemon sets"
 NCCL_1264 = "NVIDIA/nccl issue 1264: 450 of 900 GB/s, p2pBandwidthLatencyTest on H100 SXM"
@@ -63,6 +65,9 @@ class Machine:
     unsupported: str | None = None
     sources: Mapping[str, str]
     unknown: Mapping[str, str] = field(default_factory=dict)
+
+    gpu_direct: bool = True
+    """Whether its NICs read and write the memory of GPUs (GPUDirect RDMA)."""
 
     @property
     def rdma(self) -> bool:
@@ -149,7 +154,7 @@ _A3_ULTRA = GkeMachine(
         (GCE_MACHINES, "memory_mib"),
         (VERL, "pod_cpus pod_memory_gib"),
         (f"{GKE_MACHINES}; flex-start {GKE_FLEX}", "min_versions"),
-        (GIB_INSTALLER, "nccl_tuner nccl_installer"),
+        (GIB_INSTALLER, "nccl_tuner nccl_installer gpu_direct"),
         (OUR_SUPPORT, "unsupported"),
     ),
 )
@@ -223,9 +228,10 @@ _G2_8 = GkeMachine(
     network_profile=None,
     nccl_tuner=None,
     nccl_installer="",
+    gpu_direct=False,
     sources=_cite(
         (GCE_G2, "name cloud gpu gpus vcpus memory_mib arch transport nics gbps_per_nic local_ssds boot_disk"),
-        (GKE_GPUS, "accelerator capacities min_versions nccl_installer"),
+        (GKE_GPUS, "accelerator capacities min_versions nccl_installer gpu_direct"),
         (OUR_CHOICE, "pod_cpus pod_memory_gib"),
         (OUR_SUPPORT, "unsupported"),
     ),
@@ -258,6 +264,7 @@ _P4D = EksMachine(
         (EKSCTL_BLOCKS, "capacities"),
         (OUR_CHOICE, "pod_cpus pod_memory_gib"),
         (EC2_LAYERS, "network_layers"),
+        (EC2_GPU_DIRECT, "gpu_direct"),
         (OUR_SUPPORT, "unsupported"),
     ),
 )
@@ -298,8 +305,53 @@ _P6_B300 = replace(
     },
 )
 
+# EFA for a few dollars an hour: one device on the card of the primary interface, one GPU, no GPUDirect RDMA.
+_G6 = replace(
+    _P4D,
+    name="g6.8xlarge",
+    gpu="L4",
+    gpus=1,
+    vcpus=32,
+    memory_mib=128 * 1024,
+    pod_cpus=28,
+    pod_memory_gib=100,
+    nics=1,
+    gbps_per_nic=25,
+    capacities=("on-demand", "spot", "reservation"),
+    efa_on_primary=False,
+    nvme_gb=900,
+    network_layers=0,
+    gpu_direct=False,
+    sources={
+        **_P4D.sources,
+        "gbps_per_nic": KARPENTER,
+        "capacities": f"{EC2_TYPES}: no Capacity Block",
+    },
+)
+
+_G6E = replace(_G6, name="g6e.8xlarge", gpu="L40S", memory_mib=256 * 1024, pod_memory_gib=220, network_layers=3)
+
+_G7E = replace(_G6E, name="g7e.8xlarge", gpu="RTX PRO 6000", gbps_per_nic=100, nvme_gb=1900)
+
+_P5_4 = replace(
+    _G7E,
+    name="p5.4xlarge",
+    gpu="H100",
+    vcpus=16,
+    pod_cpus=13,
+    capacities=_P5.capacities,
+    nvme_gb=3800,
+    sources={
+        **_G6.sources,
+        "capacities": EKSCTL_BLOCKS,
+        "gpu_direct": "aws/aws-ofi-nccl 1.21.1: the plugin does not require it there, 2026-08-19",
+    },
+)
+
 GKE_CATALOG: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X, _G2_4, _G2_8)}
-EKS_CATALOG: dict[str, EksMachine] = {row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300)}
+EKS_CATALOG: dict[str, EksMachine] = {
+    row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300, _G6, _G6E, _G7E, _P5_4)
+}
 CATALOG: dict[str, Machine] = {**GKE_CATALOG, **EKS_CATALOG}
 
 

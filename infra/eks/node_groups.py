@@ -145,7 +145,7 @@ class GpuNodes(pulumi.ComponentResource):
             # Old nodes end before new ones start: there is rarely a spare machine of these types.
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL"},
             node_repair_config={"enabled": True},
-            labels={**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower()}"},
+            labels={**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower().replace(' ', '-')}"},
             taints=[{"key": GPU, "value": "true", "effect": "NO_SCHEDULE"}],
             tags=names.tags(GPU_GROUP),
             opts=_group_options(self, GPU_GROUP, settings, role, depends_on),

@@ -49,11 +49,11 @@ def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
     pod = GpuPod(
         # Preferred, and wider if a job does not fit. A flavor with a topology admits no pod that requests none.
-        annotations={TOPOLOGY_ANNOTATION: topology(machine)[-2]} if chosen_by_topology(settings) else {},
+        annotations={TOPOLOGY_ANNOTATION: topology(machine)[-2:][0]} if chosen_by_topology(settings) else {},
         node_selector={"node.kubernetes.io/instance-type": machine.name},
         tolerations=(dict(GPU_TOLERATION),),
         resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus),
-        volumes=(shared_memory(SHM_GIB),),
+        volumes=(shared_memory(min(SHM_GIB, machine.pod_memory_gib // 4)),),
         volume_mounts=(SHM_MOUNT,),
     )
     return with_fabric(pod, settings.fabric_row, nics=machine.nics, gpus=machine.gpus)

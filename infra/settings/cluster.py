@@ -22,7 +22,7 @@ JOB_SIZE = (
 RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
 RAY_VERSIONS = "ray-project/kuberay: samples, rayVersion is the image's Ray, v1.7.0"
 WHOLE_NODE = "GKE docs gke-ai-hypercompute-custom, 2026-04-06: an RDMA pod takes every GPU and NIC of its node"
-BLACKWELL_GPUS = ("B200", "B300", "GB200")
+BLACKWELL_GPUS = ("B200", "B300", "GB200", "RTX PRO 6000")
 BLACKWELL_CUDA = 128
 WITHOUT = {
     "rayproject/ray": ("rdma-ray", "torchrun"),

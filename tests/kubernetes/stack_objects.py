@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from infra.nccl_job import Sweep, nccl_job
-from infra.settings import parse
+from infra.settings import CloudSettings, parse
 from tests.kubernetes.cloud_mocks import deployed
 from tools.kubernetes.api import Json
 from workloads.nccl.job_manifest import manifests
@@ -49,9 +49,12 @@ def stacks() -> Iterator[tuple[str, Json, dict[str, str]]]:
 
 @cache
 def of(name: str) -> tuple[Json, ...]:
-    """Return the objects of one of `stacks()` and of its NCCL Job, without Helm releases."""
+    """Return the objects of one of `stacks()` and of its NCCL Job, if it has RDMA NICs, without Helm releases."""
     ours, theirs = next((ours, theirs) for each, ours, theirs in stacks() if each == name)
-    return (*registered(ours, theirs, name.split(",")[0]), *manifests(nccl_job(parse(ours), Sweep())))
+    settings = parse(ours)
+    assert isinstance(settings, CloudSettings)
+    job = manifests(nccl_job(settings, Sweep())) if settings.machine.rdma else ()
+    return (*registered(ours, theirs, name.split(",")[0]), *job)
 
 
 def registered(ours: Json, theirs: Mapping[str, str], stack: str) -> list[Json]:

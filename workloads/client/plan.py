@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from infra.catalog.prices import REGION
+from infra.catalog.prices import REGIONS
 from infra.plan import Plan
 from infra.plan import plan as plan_of
 from infra.settings import KubernetesSettings, LocalSettings, Settings, SettingsError, from_stack_file, warnings
@@ -124,4 +124,5 @@ def _cost(plan: Plan) -> str:
     if plan.hour is None:
         return "not known: no dated list price of these machines"
     idle, most = plan.hour
-    return f"${idle:.2f} an hour without work, at most ${most:.2f}: list prices of {REGION}, without disks and traffic"
+    where = f"list prices of {REGIONS[plan.settings.target]}, without disks, NAT and traffic"
+    return f"${idle:.2f} an hour without work, at most ${most:.2f}: {where}"

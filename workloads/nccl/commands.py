@@ -20,7 +20,7 @@ from workloads.client.run import run_job
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.judge import view
-from workloads.nccl.judge.expectation import Expectation, limits_of, machine_named
+from workloads.nccl.judge.expectation import Expectation, has_gpu_direct, limits_of, machine_named
 from workloads.nccl.judge.reading import read_file
 from workloads.nccl.judge.verdict import judge_texts, verdict_of
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
@@ -95,7 +95,8 @@ def bench_hunt(
     fabric (sockets, no GPUDirect RDMA, a NIC missing), or nothing shows its path.
     """
     with Connection(job) as stack:
-        return run_job(stack, "hunt", options.resolve(stack.outputs).to_json(), job, out=out)
+        direct = has_gpu_direct(stack.outputs.machine)
+        return run_job(stack, "hunt", options.resolve(stack.outputs, gpu_direct=direct).to_json(), job, out=out)
 
 
 class JudgeOptions(Expectation):

@@ -25,15 +25,21 @@ if TYPE_CHECKING:
 
 
 class Network(BaseModel, frozen=True):
-    """What NCCL's log shows of a transport: patterns of its name, the usual one first, and libfabric's provider."""
+    """What NCCL's log shows of a transport: patterns of its name, the usual one first, and libfabric's provider.
+
+    `gpu_direct` is whether the machine has GPUDirect RDMA.
+    """
 
     names: tuple[str, ...]
     provider: str | None = None
+    gpu_direct: bool = True
 
     @classmethod
-    def of(cls, transport: Transport) -> Self | None:
+    def of(cls, transport: Transport, *, gpu_direct: bool = True) -> Self | None:
         """Return what the log shows of a transport; None for sockets."""
-        return cls(names=transport.networks, provider=transport.provider) if transport.rdma else None
+        if not transport.rdma:
+            return None
+        return cls(names=transport.networks, provider=transport.provider, gpu_direct=gpu_direct)
 
     def includes(self, name: str) -> bool:
         """Return whether NCCL's name for a network is one of this one's."""

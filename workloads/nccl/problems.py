@@ -5,7 +5,7 @@ Code 5: the figures are not those of the requested fabric. Code 0: a remark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 
 from workloads.evidence.facts import Channel, Evidence, LogFacts
@@ -62,7 +62,7 @@ def problems(
         yield from _within(facts)
         yield from _lost(facts)
         if not sockets:
-            yield from _gpu_direct(facts)
+            yield from _gpu_direct(facts, failure if network is None or network.gpu_direct else remark)
             if nics is not None:
                 yield from _nics(facts, nics)
     if len(facts.versions) > 1:
@@ -150,11 +150,12 @@ def _within(facts: LogFacts) -> Iterator[EvidenceFinding]:
         yield failure("same-host", text) if len(inside) == len(known) else remark("same-host", text)
 
 
-def _gpu_direct(facts: LogFacts) -> Iterator[EvidenceFinding]:
+def _gpu_direct(facts: LogFacts, found: Callable[[str, str], EvidenceFinding]) -> Iterator[EvidenceFinding]:
+    """Find copies through the host, which are `found`: a failure, or a remark on machines that have nothing else."""
     plain = [channel for channel in facts.carried if not channel.gdrdma]
     if plain:
         first = plain[0]
-        yield failure(
+        yield found(
             "no-gdrdma",
             f"{len(plain)} of {len(facts.carried)} connections through NICs go without GPUDirect RDMA,"
             f" first rank {first.sender} to {first.receiver} on device {first.device}:"
@@ -162,7 +163,7 @@ def _gpu_direct(facts: LogFacts) -> Iterator[EvidenceFinding]:
         )
     elif facts.no_gdrdma_hcas:
         indexes = ", ".join(map(str, facts.no_gdrdma_hcas))
-        yield failure("no-gdrdma", f"NCCL logged that GPUDirect RDMA is disabled for the NICs {indexes}")
+        yield found("no-gdrdma", f"NCCL logged that GPUDirect RDMA is disabled for the NICs {indexes}")
 
 
 def _nics(facts: LogFacts, nics: int) -> Iterator[EvidenceFinding]:

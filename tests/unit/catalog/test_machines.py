@@ -41,6 +41,29 @@ def test_row_is_consistent(row: Machine) -> None:
         assert row.pod_memory_gib * 1024 < row.memory_mib * 0.95
 
 
+# Mbit/s of all devices, and their number (aws/karpenter-provider-aws 1.15.1: zz_generated.bandwidth.go,
+# zz_generated_efa_metadata.go, 2026-07; g7e.8xlarge is in the first table only).
+KARPENTER = {
+    "p4d.24xlarge": (400_000, 4),
+    "p4de.24xlarge": (400_000, 4),
+    "p5.48xlarge": (3_200_000, 32),
+    "p5e.48xlarge": (3_200_000, 32),
+    "p5en.48xlarge": (3_200_000, 16),
+    "p6-b200.48xlarge": (3_200_000, 8),
+    "p6-b300.48xlarge": (6_400_000, 16),
+    "g6.8xlarge": (25_000, 1),
+    "g6e.8xlarge": (25_000, 1),
+    "g7e.8xlarge": (100_000, 1),
+    "p5.4xlarge": (100_000, 1),
+}
+
+
+def test_efa_devices_agree_with_karpenters_tables() -> None:
+    assert {
+        name: (row.nics * row.gbps_per_nic * 1000, row.nics) for name, row in CATALOG.items() if row.cloud == "eks"
+    } == KARPENTER
+
+
 def test_capacities_match_settings() -> None:
     assert {*GKE_CAPACITIES, *EKS_CAPACITIES} == set(names("nodes.capacity"))
     for mode in GKE_CAPACITIES.values():

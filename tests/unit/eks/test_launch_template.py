@@ -40,6 +40,8 @@ TABLE: dict[str, list[Place]] = {
     "p6-b200.48xlarge": [PRIMARY, (0, 1, "efa-only"), *efas(range(1, 8))],
     # Seventeen cards, of which the first has no EFA.
     "p6-b300.48xlarge": [PRIMARY, *efas(range(1, 17))],
+    # One card.
+    **{key: [PRIMARY, (0, 1, "efa-only")] for key in ("g6.8xlarge", "g6e.8xlarge", "g7e.8xlarge", "p5.4xlarge")},
 }
 
 

@@ -27,6 +27,10 @@ EFA_MACHINES = (
     "p5en.48xlarge",
     "p6-b200.48xlarge",
     "p6-b300.48xlarge",
+    "g6.8xlarge",
+    "g6e.8xlarge",
+    "g7e.8xlarge",
+    "p5.4xlarge",
 )
 LOCATION = {"gke": "us-central1-b", "eks": "us-east-1a"}
 RESERVATION = {"gke": "ours", "eks": "cr-0123456789abcdef0"}
@@ -97,7 +101,7 @@ def valid_gke(cell: Cell) -> bool:
 
 
 def valid_eks(cell: Cell) -> bool:
-    """EFA machines come on demand, by reservation, by Capacity Block and, but for B300, by spot."""
+    """EFA machines come on demand, by reservation, by Capacity Block but for G types, and by spot but for B300."""
     if cell.machine not in EFA_MACHINES or cell.compute_class or cell.fallback is not None:
         return False
     if cell.fabric == "efa-dranet" and cell.least == 0:
@@ -105,7 +109,7 @@ def valid_eks(cell: Cell) -> bool:
     if cell.fabric not in ("efa", "efa-dranet"):
         return False
     if cell.capacity == "capacity-block":
-        return cell.least == 0
+        return cell.least == 0 and not str(cell.machine).startswith("g")
     if cell.capacity == "spot":
         return cell.machine != "p6-b300.48xlarge"
     return cell.capacity in ("on-demand", "reservation")
@@ -130,13 +134,14 @@ def cells(target: str) -> Iterator[Cell]:
 @pytest.mark.parametrize(
     ("target", "size", "valid_cells"),
     [
-        ("local", 13 * 7 * 8 * 2 * 2 * 7 * 2, 1),
+        ("local", 17 * 7 * 8 * 2 * 2 * 7 * 2, 1),
         # Two machines. multi-network: flex-start 8, spot 16, reservation 16, and 2 with queued machines next, queued 1;
         # managed-dranet: without the queued ones; dranet: spot 4, reservation 4.
         # Two without RDMA: each of three kinds 4, and with a ComputeClass 12.
-        ("gke", 12 * 6 * 7 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8) + 2 * 3 * (4 + 12)),
-        # efa: on demand 28, reservation 28, spot 24, block 14; efa-dranet: on demand 14, reservation 14, spot 12.
-        ("eks", 12 * 6 * 7 * 2 * 2 * 7 * 2, 94 + 40),
+        ("gke", 16 * 6 * 7 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8) + 2 * 3 * (4 + 12)),
+        # efa: on demand 28, reservation 28, spot 24, block 14; efa-dranet: on demand 14, reservation 14, spot 12. Four
+        # small ones: each kind 4 and 2, block 2 of p5.4xlarge.
+        ("eks", 16 * 6 * 7 * 2 * 2 * 7 * 2, 94 + 40 + 3 * 18 + 20),
     ],
 )
 def test_every_cell_is_valid_or_rejected_with_a_reason(target: str, size: int, valid_cells: int) -> None:

@@ -135,6 +135,11 @@ def test_guide_of_a_first_up_has_the_plan_and_the_prices_of_the_catalog(
     assert f"cost ${node:.2f} an hour" in page
     assert f"cost    ${idle:.2f} an hour" in page
     assert 2 * (idle + 2 * node) < 5
+    idle, node = CLUSTER_FEE + PRICES["m6i.2xlarge", "on-demand"], PRICES["g6.8xlarge", "on-demand"]
+    steps = re.findall(r"^\| (\w+) \| `.+eks-first.* \| (\S+) \|$", page, re.MULTILINE)
+    assert [name for name, _ in steps] == ["plan", "rehearse", "up", "run", "doctor", "bench", "down"]
+    assert {price for _, price in steps} == {"0", f"{idle:.2f}", f"{idle + 2 * node:.2f}"}
+    assert f"at ${node:.2f} an hour" in page.replace("\n", " ")
 
 
 def test_plan_of_a_users_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

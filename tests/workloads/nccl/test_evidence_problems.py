@@ -10,7 +10,7 @@ from tests.workloads.nccl.test_evidence_log import MLX5, facts
 from workloads.evidence.facts import Evidence, RankEvidence
 from workloads.evidence.log_reader import parse_log
 from workloads.hardware.nic import Counter, Nic
-from workloads.nccl.judge.expectation import network_of
+from workloads.nccl.judge.expectation import has_gpu_direct, network_of
 from workloads.nccl.problems import node_problems, problems
 
 
@@ -63,6 +63,13 @@ def test_infiniband_needs_no_plugin_and_no_sockets() -> None:
 def test_old_efa_machine_passes_with_four_nics() -> None:
     assert kinds("efa-nccl-2.18-aws-libfabric", nics=4) == set()
     assert kinds("efa-nccl-2.18-aws-libfabric", nics=5) == {"nic-missing"}
+
+
+def test_machine_without_gpudirect_rdma_passes_with_a_remark() -> None:
+    network = network_of("gib", gpu_direct=has_gpu_direct("g6.8xlarge"))
+    [found] = problems(facts("gib-no-gdrdma"), nodes=2, nics=8, network=network)
+    assert (found.code, found.kind) == (0, "no-gdrdma")
+    assert [has_gpu_direct(name) for name in ("p5en.48xlarge", "of-another-cloud", None)] == [True] * 3
 
 
 def test_finding_names_missing_nic_and_host() -> None:

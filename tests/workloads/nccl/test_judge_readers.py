@@ -19,7 +19,7 @@ from tests.workloads.nccl.test_evidence_log import facts
 from tests.workloads.nccl.test_judge import text
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.judge import reading
-from workloads.nccl.judge.expectation import Expectation, ceiling, floor_of, line_rate
+from workloads.nccl.judge.expectation import Expectation, ceiling, floor_of, limits_of, line_rate
 from workloads.nccl.judge.measurement import RowFigures
 from workloads.nccl.judge.reading import measurement_of
 from workloads.nccl.judge.verdict import judge_texts, verdict_of
@@ -176,6 +176,13 @@ def test_without_fabric_correctness_decides() -> None:
     unknown = verdict_of(own("own-good.json"), machine=None)
     assert (unknown.code, unknown.outcome) == (Exit.BELOW, "fail")
     assert verdict_of(own("own-good.json"), machine=None, no_floor=True).code == 0
+    # A machine without RDMA NICs has no fabric that figures could be published of, and no limit of its NICs.
+    sockets = verdict_of(own("own-good.json"), machine="g2-standard-8")
+    assert (sockets.code, sockets.machine, limits_of("g2-standard-8")) == (0, None, None)
+    assert sockets.reason.endswith("no fabric to judge: a g2-standard-8 has no RDMA NIC")
+    assert verdict_of(own("own-wrong.json"), machine="g2-standard-8").code == bad.code
+    with pytest.raises(WorkloadError, match="it has no RDMA NIC"):
+        Expectation(machine="g2-standard-8", nodes=2)
     # The nodes have RDMA NICs, which `own-good.json` was measured on; then its evidence is lost.
     on_rdma = own("own-good.json").spec.model_copy(update={"transport": "ib"})
     shown = own("own-good.json").model_copy(update={"spec": on_rdma})

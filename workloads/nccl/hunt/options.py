@@ -56,11 +56,12 @@ class HuntOptions(GangOptions):
     network: Hidden[Network | None] = None
     """Network that NCCL's log has to name; None on machines without RDMA."""
 
-    def resolve(self, outputs: Outputs) -> HuntOptions:
+    def resolve(self, outputs: Outputs, *, gpu_direct: bool = True) -> HuntOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit."""
         placed = self.placed(outputs)
         update = {name: getattr(self, name) or pair[placed.use_gpu] for name, pair in DEFAULTS.items()}
-        facts = {"target": outputs.target, "nics": outputs.fabric.nics, "network": Network.of(outputs.fabric.row)}
+        network = Network.of(outputs.fabric.row, gpu_direct=gpu_direct)
+        facts = {"target": outputs.target, "nics": outputs.fabric.nics, "network": network}
         resolved = placed.model_copy(update={**update, **facts})
         if resolved.units < 2:
             raise WorkloadError(

@@ -219,7 +219,7 @@ def transport(found: Measurement, expected: Expectation) -> Iterator[EvidenceFin
             log if known else None,
             nodes=nodes,
             nics=machine.nics,
-            network=network_of(expected.transport or machine.transport),
+            network=network_of(expected.transport or machine.transport, gpu_direct=machine.gpu_direct),
             ranks=expected.ranks,
         )
 

@@ -50,8 +50,8 @@ def machine_named(name: str) -> Machine:
 
 
 def limits_of(machine: str | None) -> Limits | None:
-    """Return the link limits of a machine type; None for `local` and for an unknown type."""
-    if machine is None or machine not in CATALOG:
+    """Return the link limits of a machine type; None for `local`, an unknown type, and one without RDMA."""
+    if machine is None or machine not in CATALOG or not CATALOG[machine].rdma:
         return None
     row = CATALOG[machine]
     link = NVLINK.get(row.gpu)
@@ -64,9 +64,14 @@ def limits_of(machine: str | None) -> Limits | None:
     )
 
 
-def network_of(transport: str) -> Network | None:
+def network_of(transport: str, *, gpu_direct: bool = True) -> Network | None:
     """Return what NCCL's log has to show of a transport; None for sockets, and for one that is not in the catalog."""
-    return Network.of(TRANSPORTS[transport]) if transport in TRANSPORTS else None
+    return Network.of(TRANSPORTS[transport], gpu_direct=gpu_direct) if transport in TRANSPORTS else None
+
+
+def has_gpu_direct(machine: str | None) -> bool:
+    """Return whether a machine type has GPUDirect RDMA. One that is not in the catalog has to."""
+    return machine not in CATALOG or CATALOG[machine].gpu_direct
 
 
 class Expectation(BaseModel, frozen=True, extra="forbid"):
@@ -92,6 +97,8 @@ class Expectation(BaseModel, frozen=True, extra="forbid"):
     def _can_be_judged(self) -> Self:
         if (reason := self.row.unsupported) is not None:
             raise WorkloadError(f"--machine {self.machine} cannot be judged: {reason}")
+        if not self.row.rdma:
+            raise WorkloadError(f"--machine {self.machine} cannot be judged: it has no RDMA NIC")
         # Point-to-point rows are always checked against their limits, and have no published figures.
         known = [op for op in BUSBW_FACTORS if op != POINT_TO_POINT]
         if unknown := [op for op in self.ops if op not in known]:

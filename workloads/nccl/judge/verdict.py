@@ -11,7 +11,7 @@ from typing import Any
 
 from workloads.exits import Exit
 from workloads.nccl.judge import checks
-from workloads.nccl.judge.expectation import Expectation, limits_of, network_of
+from workloads.nccl.judge.expectation import Expectation, limits_of, machine_named, network_of
 from workloads.nccl.judge.measurement import Measurement
 from workloads.nccl.judge.reading import measurement_of_result, measurement_of_texts
 from workloads.nccl.problems import THROTTLED, failure, node_problems, problems
@@ -91,11 +91,13 @@ def judge_texts(results: str | None, logs: Sequence[str], expected: Expectation)
 def verdict_of(result: BenchResult, machine: str | None, no_floor: bool = False) -> Verdict:
     """Judge a finished run of this program on the machines of its stack.
 
-    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's, on correctness.
-    A run on a fabric without a machine type has no baseline, and its NCCL has to use the RDMA NICs that the nodes have.
+    Without a machine type (`local`), or with one that has no RDMA NIC, there is no fabric to judge: the verdict is the
+    driver's, on correctness. A run on a fabric without a machine type has no baseline, and its NCCL has to use the RDMA
+    NICs that the nodes have.
     Raises `WorkloadError` for a machine type that is unknown or cannot be judged.
     """
-    if machine is not None and result.world is not None:
+    rdma = machine is None or machine_named(machine).rdma
+    if machine is not None and rdma and result.world is not None:
         nodes, transport = result.world.nodes, result.spec.transport
         expected = Expectation(machine=machine, nodes=nodes, transport=transport, no_floor=no_floor)
         return judge(measurement_of_result(result, limits_of(machine)), expected)
@@ -107,18 +109,19 @@ def verdict_of(result: BenchResult, machine: str | None, no_floor: bool = False)
         findings += problems(log, nodes=world.nodes, nics=None, network=network_of(transport), ranks=world.ranks)
     if not code and (code := deciding(findings)):
         reason = next(finding.text for finding in findings if finding.code)
-    elif not code and result.proves == "fabric" and not no_floor:
+    elif not code and result.proves == "fabric" and rdma and not no_floor:
         code = Exit.BELOW
         reason = "no baseline: the machine type is not known; pass --no-floor to skip it"
         findings.append(failure("no-baseline", reason, Exit.BELOW))
     elif not code:
-        fabric = result.proves == "fabric"
+        fabric = result.proves == "fabric" and rdma
         reason += "; judged without a machine's figures" if fabric else "; no fabric to judge"
+        reason += "" if rdma else f": a {machine} has no RDMA NIC"
     return Verdict(
         code=code,
         outcome="fail" if code else "pass",
         reason=reason,
-        machine=machine,
+        machine=machine if rdma else None,
         findings=findings,
         comparisons=[],
     )
