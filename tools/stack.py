@@ -27,6 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.local.folder import ClusterFolder
+from infra.remains import remains
 from infra.settings import ClusterSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
@@ -107,6 +108,8 @@ class Stack:
         self._destroy()
         what = "process, no resource and no file of the cluster" if self.is_local else "resource of the stack"
         print(f"Stack {self.name} is down: no {what} is left.")
+        if left := remains(self.settings, self.name):
+            print("\nNot resources of the stack, and still there:", *left, sep="\n")
 
     def pulumi(self, *arguments: str, quiet: bool = False) -> None:
         """Run the engine on this stack; see `run`. If the stack is locked, print who holds the lock and what to do."""

@@ -78,6 +78,9 @@ parameter fast_image_pull_enable, read 2026-11)."""
 EMPTY_MINUTES = 3
 """Minutes before an empty node is removed. Ray has already waited ray.idleMinutes before it removed the worker; a
 longer wait only costs money (this project's choice, 2026-11)."""
+KEY_WINDOW_DAYS = 30
+"""Days during which a deleted key can be restored: the maximum of KMS (KMS docs; unverified, 2026-11)."""
+
 TOPOLOGY = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3, 4))
 """Topology labels of nodes, highest level first: three of every machine of the catalog, and the fourth of P6
 (`EksMachine.network_layers`). EKS sets them before the node is ready (EKS docs ml-workload-topology; EC2 docs

@@ -11,7 +11,7 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_aws import eks
 
-from infra.catalog.aws import LOG_DAYS
+from infra.catalog.aws import KEY_WINDOW_DAYS, LOG_DAYS
 from infra.eks.iam import CLUSTER_POLICIES, Role
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterVpc
@@ -20,8 +20,6 @@ from infra.kubernetes import resources
 from infra.settings import EksSettings
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
-KEY_WINDOW_DAYS = 30
-"""Days during which a deleted key can be restored: the maximum of KMS (KMS docs; unverified, 2026-11)."""
 
 ADMINISTRATOR = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
 
