@@ -152,6 +152,6 @@ def test_long_files_and_too_many_short_files_are_named(project: Path) -> None:
 def test_folder_over_its_budget_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(structure.BUDGET, "tools", 3)
     write(project, "tools/b.py", "\n" * 3)
-    write(project, "tests/rehearsal/golden/gke.txt", "\n" * 9_501)
+    write(project, "tests/rehearsal/golden/gke.txt", "\n" * (structure.GOLDEN_BUDGET + 1))
     budgets = [line.partition(":")[0] for line in structure.problems(project)]
     assert budgets == ["tools", "tests/rehearsal/golden"]
