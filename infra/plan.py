@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from infra.addresses import Range
@@ -66,11 +66,18 @@ def plan(settings: Settings) -> Plan:
         settings=settings,
         fabric=fabric,
         machine=machine,
-        ranges=tuple(settings.addresses.ranges()) if isinstance(settings, CloudSettings) else (),
+        ranges=tuple(_ranges(settings)) if isinstance(settings, CloudSettings) else (),
         pod=ray_args(settings, "").pod,
         scripted=scripted(settings) if isinstance(settings, GkeSettings) else settings.fabric_row.scripted,
         hour=hour(settings) if isinstance(settings, CloudSettings) else None,
     )
+
+
+def _ranges(settings: CloudSettings) -> Iterator[Range]:
+    theirs = isinstance(settings, GkeSettings) and settings.network.subnetwork is not None
+    for each in settings.addresses.ranges():
+        if not (theirs and each.name in ("pods", "nodes", "services")):
+            yield each
 
 
 def hour(settings: CloudSettings) -> tuple[float, float] | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rehearsal.clouds.registry import cloud
-from rehearsal.engine.kind import Json, Refusal
-from rehearsal.engine.protocol import RefusedError, created
+from rehearsal.engine.kind import Json, Refusal, RefusedError
+from rehearsal.engine.protocol import created
 from rehearsal.engine.state import View
 from rehearsal.graph import Graph, GraphNode
 

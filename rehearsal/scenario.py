@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.settings import ClusterSettings, from_stack_file
-from rehearsal import depths, users_cluster
+from rehearsal import depths, users_cluster, users_network
 from rehearsal.clouds.kubernetes import schemas
 from rehearsal.clouds.registry import drift, running_nodes
 from rehearsal.depths import Depth
@@ -345,7 +345,9 @@ class Scenario:
             left = self.engine.deployment().get("resources") or []
             gone = self._users - self.engine.objects()
             users = (f"deleted, although it is the user's: {type_} {id_}" for type_, id_ in sorted(gone))
-            self._leftovers = (*self._objects(), *(f"in the state: {one['urn']}" for one in left), *users)
+            with self.engine.cloud_state.transaction() as state:
+                changed = list(users_network.changed(state, from_stack_file(self._stack_file)))
+            self._leftovers = (*self._objects(), *(f"in the state: {one['urn']}" for one in left), *users, *changed)
             return f"{len(self._leftovers)} objects left"
 
         self._command("destroy", self.engine.destroy, "delete", finished=leftovers)

@@ -1,19 +1,21 @@
-"""Simulated cluster that the user has, for a stack of target `kubernetes`: what the stack file names is there.
+"""Simulated cluster and network that the user has: what the stack file names is there.
 
-Its objects are in the state with those of the stack, but the stack neither makes nor deletes them. KubeRay and Kueue
-are there by a CRD of their group, which a chart of the stack would install otherwise.
+The cluster is that of a stack of target `kubernetes`, the network that of `network.subnetwork`. Their objects are in
+the state with those of the stack, but the stack neither makes nor deletes them. KubeRay and Kueue are there by a CRD of
+their group, which a chart of the stack would install otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.catalog.names import GPU, KUBERAY_LABELS, KUBERAY_NAMESPACE
 from infra.catalog.pins import KUBERAY, KUBERNETES_BUILT
 from infra.existing.workload import ray_args
-from infra.settings import KubernetesSettings, Settings
+from infra.settings import GkeSettings, KubernetesSettings, Settings
 from infra.settings.common import pairs
+from rehearsal import users_network
 from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.kubernetes.connection import USERS
 from rehearsal.engine.kind import Json
@@ -24,14 +26,19 @@ _QUEUE = "users"
 
 
 def prepare(state: View, settings: Settings) -> frozenset[tuple[str, str]]:
-    """Add what a stack file names to the user's cluster; return its objects as (type, id). Clouds have no such cluster.
+    """Add what a stack file names to the user's cluster or network; return the objects as (type, id).
 
     What exists stays as it is.
     """
+    if isinstance(settings, GkeSettings):
+        return _put(state, dict(users_network.objects(settings)))
     if not isinstance(settings, KubernetesSettings):
         return frozenset()
     state.set(USERS, {"name": settings.context, "version": KUBERNETES_BUILT})
-    every = {(type_, identity.object_id(type_, live, {})): live for type_, live in _objects(settings)}
+    return _put(state, {(type_, identity.object_id(type_, live, {})): live for type_, live in _objects(settings)})
+
+
+def _put(state: View, every: Mapping[tuple[str, str], Json]) -> frozenset[tuple[str, str]]:
     for (type_, id_), live in every.items():
         if state.get(type_, id_) is None:
             state.put(type_, id_, live)

@@ -8,7 +8,7 @@ from pulumi import ResourceOptions
 
 from infra.gke.names import Site
 from infra.settings.common import BUDGET_ALERTS
-from infra.settings.gke import GkeBudget
+from infra.settings.gke_sections import GkeBudget
 
 
 class MonthlyBudget(pulumi.ComponentResource):

@@ -23,8 +23,8 @@ from infra.catalog.gcp import (
     NODE_SCOPES,
     SYSTEM_POOL,
 )
-from infra.gke.names import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
-from infra.gke.network import ClusterNetwork
+from infra.gke.names import NoVersionError, Site, control_plane_version, minimum_version
+from infra.gke.network import ClusterPlace
 from infra.kubernetes import resources
 from infra.naming import OWNER
 from infra.running_nodes import keep_running_nodes
@@ -53,7 +53,7 @@ class GkeCluster(pulumi.ComponentResource):
         site: Site,
         opts: ResourceOptions,
         *,
-        network: ClusterNetwork,
+        place: ClusterPlace,
         control_plane: IPv4Network,
     ) -> None:
         super().__init__("rdma-ray:gke:GkeCluster", name, {}, opts)
@@ -76,7 +76,7 @@ class GkeCluster(pulumi.ComponentResource):
             for role in NODE_ROLES
         ]
         self.account = account.email
-        self.resource = self._cluster(name, settings, site, network, control_plane)
+        self.resource = self._cluster(name, settings, site, place, control_plane)
         self.workload_pool = self.resource.workload_identity_config.workload_pool
         self.system_pool = self._system_pool(name, settings, site)
         dns = [self.resource.control_plane_endpoints_config.dns_endpoint_config.endpoint]
@@ -89,7 +89,7 @@ class GkeCluster(pulumi.ComponentResource):
         self.register_outputs({"kubeconfig": self.kubeconfig})
 
     def _cluster(
-        self, name: str, settings: GkeSettings, site: Site, network: ClusterNetwork, control_plane: IPv4Network
+        self, name: str, settings: GkeSettings, site: Site, place: ClusterPlace, control_plane: IPv4Network
     ) -> container.Cluster:
         minimum, channel = minimum_version(settings, settings.machine), settings.cluster.channel.upper()
         versions = gcp.container.get_engine_versions_output(location=site.region)
@@ -125,12 +125,12 @@ class GkeCluster(pulumi.ComponentResource):
                 ],
             },
             # Network
-            network=network.network,
-            subnetwork=network.subnet,
+            network=place.network,
+            subnetwork=place.subnet,
             networking_mode="VPC_NATIVE",
             ip_allocation_policy={
-                "cluster_secondary_range_name": PODS_RANGE,
-                "services_secondary_range_name": SERVICES_RANGE,
+                "cluster_secondary_range_name": place.pods_range,
+                "services_secondary_range_name": place.services_range,
             },
             # Dataplane V2 can be chosen at creation only; multi-networking and DRANET need it.
             datapath_provider="ADVANCED_DATAPATH",

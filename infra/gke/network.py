@@ -40,11 +40,22 @@ class NodeNetwork:
     subnet: pulumi.Input[str]
 
 
-class ClusterNetwork(pulumi.ComponentResource):
-    """Network of nodes, pods and Services (the first host NIC of a GPU node), with NAT. `network`, `subnet`: ids."""
+@dataclass(frozen=True, kw_only=True)
+class ClusterPlace:
+    """Where a cluster is: ids of network and subnetwork, names of the ranges of pods and Services, and the project of
+    both, if it is not the stack's."""
 
-    network: pulumi.Output[str]
-    subnet: pulumi.Output[str]
+    network: pulumi.Input[str]
+    subnet: pulumi.Input[str]
+    pods_range: str = PODS_RANGE
+    services_range: str = SERVICES_RANGE
+    project: str | None = None
+
+
+class ClusterNetwork(pulumi.ComponentResource):
+    """Network of nodes, pods and Services (the first host NIC of a GPU node), with NAT, as the `place` of a cluster."""
+
+    place: ClusterPlace
 
     def __init__(
         self, name: str, site: Site, addresses: GkeAddresses, opts: ResourceOptions, *, flow_logs: bool
@@ -81,9 +92,8 @@ class ClusterNetwork(pulumi.ComponentResource):
             log_config={"enable": True, "filter": "ERRORS_ONLY"},
             opts=opts,
         )
-        self.network = network.id
-        self.subnet = subnet.id
-        self.register_outputs({"network": self.network, "subnet": self.subnet})
+        self.place = ClusterPlace(network=network.id, subnet=subnet.id)
+        self.register_outputs({"network": network.id, "subnet": subnet.id})
 
 
 def _network(name: str, site: Site, own_name: str, opts: ResourceOptions, **inputs: Any) -> gcp.compute.Network:
@@ -179,7 +189,7 @@ class WebhookAccess(pulumi.ComponentResource):
         site: Site,
         opts: ResourceOptions,
         *,
-        network: ClusterNetwork,
+        place: ClusterPlace,
         control_plane: IPv4Network,
         account: pulumi.Input[str],
     ) -> None:
@@ -188,7 +198,8 @@ class WebhookAccess(pulumi.ComponentResource):
         self.rule = gcp.compute.Firewall(
             name,
             name=site.named("webhooks"),
-            network=network.network,
+            project=place.project,
+            network=place.network,
             direction="INGRESS",
             source_ranges=[str(control_plane)],
             target_service_accounts=[account],

@@ -13,10 +13,12 @@ from pulumi import ResourceOptions
 from infra.catalog.names import rdma_network
 from infra.gke.budget import MonthlyBudget
 from infra.gke.cluster import GkeCluster
+from infra.gke.existing import existing_place
 from infra.gke.names import Site
 from infra.gke.nccl_installer import NcclInstaller
 from infra.gke.network import (
     ClusterNetwork,
+    ClusterPlace,
     DeviceNetworks,
     Dranet,
     GvnicNetwork,
@@ -41,11 +43,13 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
     """Register the resources of a Google Cloud stack; return its outputs under the names of `infra.outputs.Outputs`.
 
     Raises:
-        SettingsError: No project is configured.
+        SettingsError: No project is configured, or the user's subnetwork lacks something.
     """
     if problems := project_problems(gcp.config.project):
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
-    stack = GkeStack(pulumi.get_stack(), settings)
+    # Before the first resource: what the subnetwork lacks must leave nothing behind.
+    place = existing_place(settings, str(gcp.config.project)) if settings.network.subnetwork else None
+    stack = GkeStack(pulumi.get_stack(), settings, place)
     name, kubeconfig = stack.site.named("ray"), stack.kubeconfig
     return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
@@ -60,13 +64,17 @@ def project_problems(project: str | None) -> list[Problem]:
 
 
 class GkeStack(pulumi.ComponentResource):
-    """All resources of a stack: networks, cluster, GPU node pools, and resources in the cluster."""
+    """All resources of a stack: networks, cluster, GPU node pools, and resources in the cluster.
+
+    Args:
+        place: Where the cluster is, if the stack makes no network for it.
+    """
 
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
     serve_token: pulumi.Output[str] | None
 
-    def __init__(self, name: str, settings: GkeSettings) -> None:
+    def __init__(self, name: str, settings: GkeSettings, place: ClusterPlace | None = None) -> None:
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node pools before it
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
@@ -79,8 +87,9 @@ class GkeStack(pulumi.ComponentResource):
         if settings.budget.email is not None:
             MonthlyBudget("budget", settings.budget, site, opts, project_number=number)
         addresses, plane = settings.addresses, settings.addresses.control_plane
-        network = ClusterNetwork("cluster", site, addresses, opts, flow_logs=settings.hardening)
-        cluster = GkeCluster("cluster", settings, site, opts, network=network, control_plane=plane)
+        if place is None:
+            place = ClusterNetwork("cluster", site, addresses, opts, flow_logs=settings.hardening).place
+        cluster = GkeCluster("cluster", settings, site, opts, place=place, control_plane=plane)
         # The networks of the additional NICs, by the names that pods use. With managed DRANET, GKE creates them.
         nics: dict[str, NodeNetwork] = {}
         fabric = settings.fabric_row
@@ -117,7 +126,7 @@ class GkeStack(pulumi.ComponentResource):
         args, needs, access = ray_args(settings, site.named("ray")), [cluster.system_pool], []
         if args.queue is not None:
             nodes = cluster.account
-            webhooks = WebhookAccess("webhooks", site, opts, network=network, control_plane=plane, account=nodes)
+            webhooks = WebhookAccess("webhooks", site, opts, place=place, control_plane=plane, account=nodes)
             access.append(webhooks.rule)
         operators = install_operators(args, inside, depends_on=needs, webhook_access=access)
         workload = Workload("ray", args, inside, operators=operators, depends_on=[*pools.pools, *drivers])

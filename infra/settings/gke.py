@@ -1,4 +1,4 @@
-"""Stack file of a cluster on Google Cloud: its own settings, defaults and rules."""
+"""Stack file of a cluster on Google Cloud: its rules. infra/settings/gke_sections.py has its sections."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.addresses import GkeAddresses, gke_addresses
-from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
+from infra.catalog.capacity import DWS, MAX_RUN_HOURS, QUEUED, TOOLKIT
 from infra.catalog.fabrics import fabrics_of, from_zero
-from infra.catalog.machines import GKE_CATALOG, GkeMachine, supported
+from infra.catalog.machines import GKE_CATALOG, GkeMachine
 from infra.settings.cloud import (
     KUBERNETES_LIMITS,
     MACHINES,
@@ -22,8 +22,8 @@ from infra.settings.cloud import (
     not_a_zone,
     not_available,
 )
-from infra.settings.common import CloudAccess, CloudBudget, CloudKubernetes, CloudNetwork, CloudNodes
-from infra.settings.fields import Cidr, Derived, Flag, FromText, Number, OneOf, Text
+from infra.settings.fields import Derived, Flag, OneOf
+from infra.settings.gke_sections import COMPACT, GkeAccess, GkeBudget, GkeKubernetes, GkeNetwork, GkeNodes
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 BUCKETS = "Cloud Storage docs naming-buckets, read 2026-11"
@@ -40,12 +40,8 @@ GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 character
 GKE_VERSIONS = "GKE docs, versioning: MAJOR.MINOR.PATCH-gke.N; unverified, 2026-11"
 KUEUE = "kubernetes-sigs/kueue 0.20.1: release notes, #16543; 0.19.2: pkg/workloadslicing, ff69552e, 2026-08-22"
 PRIVATE_ENDPOINT = "GoogleCloudPlatform/gke-network-policy-demo #37, 2021-05-23: network is not a reserved network"
+VPC_NATIVE = "GKE docs, creating VPC-native clusters and cluster-shared-vpc, read 2026-11"
 ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network belongs to one zone"
-
-BOOT_GIB, BOOT_GIB_WITHOUT_SSD = 100, 200
-"""Boot disk of a node, GiB: with local disks, these hold images and pods' files."""
-COMPACT = tuple(name for name, kind in GKE_CAPACITIES.items() if kind.placement)
-GkeCapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand"]
 
 NAME_LIMITS = (
     # Node pools are named within their cluster; the nodes' service account is cut to fit (infra/gke/names.py).
@@ -53,106 +49,6 @@ NAME_LIMITS = (
     NameLimit("firewall rule", 63, "-gvnic-internal", GCE_NAMES),
     *KUBERNETES_LIMITS,
 )
-
-
-class GkeNodes(CloudNodes):
-    """Node pool of GPU machines."""
-
-    machine: Annotated[str, OneOf(tuple(GKE_CATALOG))] = Field(examples=supported("gke"))
-    capacity: GkeCapacityName = "flex-start"
-    fallback: GkeCapacityName | None = Field(
-        None,
-        title="capacity",
-        description="gke: second choice of capacity, when the first has no machine. Needs computeClass; "
-        "flex-start-queued after a reservation needs queue kueue instead.",
-    )
-    max_run_hours: Annotated[
-        Annotated[int, Field(ge=1, le=100_000), FromText] | None,
-        Derived(
-            lambda v: MAX_RUN_HOURS if "flex-start" in f"{v['nodes.capacity']} {v['nodes.fallback']}" else None,
-            f"{MAX_RUN_HOURS} with flex-start, else not set",
-        ),
-    ] = Field(
-        title="hours",
-        description=f"gke: hours after which a flex-start node ends, at most {MAX_RUN_HOURS} (seven days).",
-    )
-
-    compact: Annotated[
-        Flag,
-        Derived(
-            lambda v: any(v[path] in COMPACT for path in ("nodes.capacity", "nodes.fallback")),
-            f"true with {' or '.join(COMPACT)}",
-        ),
-    ] = Field(
-        description="gke: place the nodes close together. Queued nodes have no such policy, and a reservation "
-        "fixes where its nodes are."
-    )
-
-    gpu_driver: Literal["latest", "default"] = Field(
-        "latest",
-        description="gke: NVIDIA driver that GKE installs: the latest of the node image, or the default of the GKE "
-        "version, which changes less often. The CUDA of ray.image must support it.",
-    )
-
-    @property
-    def capacities(self) -> tuple[str, ...]:
-        """Kinds of capacity in the order in which they are tried."""
-        return (self.capacity,) if self.fallback is None else (self.capacity, self.fallback)
-
-    boot_disk_gib: Annotated[
-        Number,
-        Derived(
-            lambda v: BOOT_GIB if GKE_CATALOG[v["nodes.machine"]].local_ssds != 0 else BOOT_GIB_WITHOUT_SSD,
-            f"{BOOT_GIB}; {BOOT_GIB_WITHOUT_SSD} for a machine without local disks",
-        ),
-    ] = Field(ge=50, le=16_384)
-
-
-class GkeKubernetes(CloudKubernetes):
-    """Version of Kubernetes, and the CPU nodes."""
-
-    # Flex-start pools may disable auto-repair on regular (cluster-toolkit: dws-flex-start, 10470803, 2026-06-25).
-    channel: Literal["rapid", "regular", "stable"] = Field(
-        "regular", description="gke: release channel, which upgrades the control plane."
-    )
-    min_version: Text | None = Field(
-        None,
-        title="a GKE version",
-        examples=["1.36.5-gke.1032000"],
-        description="gke: oldest version with which the cluster is created, in quotes, such as "
-        "1.36.5-gke.1032000. If the channel's default is older, GKE gets the channel's latest version. The channel "
-        "upgrades the cluster later.",
-    )
-    system_machine: Text = "e2-standard-8"
-
-
-class GkeAccess(CloudAccess):
-    """Access to the cluster's control plane."""
-
-    dns_endpoint: Flag = Field(
-        True,
-        description="gke: whether the control plane answers users by its DNS name, from the whole Internet. IAM "
-        "authorizes each request. With false, only addresses of authorizedNetworks answer.",
-    )
-    egress: Literal["nat"] = "nat"
-
-
-class GkeBudget(CloudBudget):
-    """Email when the stack's monthly cost reaches half, four fifths and all of an amount."""
-
-    billing_account: Annotated[str, Field(pattern=r"^[0-9A-F]{6}(-[0-9A-F]{6}){2}$")] | None = Field(
-        None,
-        title="a billing account's id",
-        examples=["012345-6789AB-CDEF01"],
-        description="gke: billing account of the project, such as 012345-6789AB-CDEF01, on which the stack's user "
-        "creates the budget.",
-    )
-
-
-class GkeNetwork(CloudNetwork):
-    """Addresses of the stack's own networks."""
-
-    base_range: Cidr = "10.64.0.0/14"
 
 
 class GkeSettings(CloudSettings):
@@ -208,6 +104,33 @@ class GkeSettings(CloudSettings):
         elif row.transport.rdma and not machine.rdma:
             fix = "set fabric to socket, or choose another machine"
             yield Finding(f"A {machine.name} has no RDMA NIC.", fix)
+
+    @rule("network.subnetwork", "location", source=VPC_NATIVE)
+    def subnetwork_wrong(self) -> Findings:
+        path = self.network.subnetwork
+        found = re.fullmatch(r"projects/[a-z0-9:.-]+/regions/([a-z0-9-]+)/subnetworks/[a-z0-9-]+", path or "")
+        if path is not None and not found:
+            fix = "write projects/PROJECT/regions/REGION/subnetworks/NAME, the end of its URI"
+            yield Finding("Google Cloud finds a subnetwork of any project only by its whole path.", fix)
+        elif found and found[1] != self.location.rpartition("-")[0]:
+            fix = f"choose a subnetwork in {self.location.rpartition('-')[0]}"
+            yield Finding(f"A cluster with nodes in {self.location} cannot use a subnetwork of {found[1]}.", fix)
+
+    @rule("network.podsRange", "network.servicesRange", "network.subnetwork", source=VPC_NATIVE)
+    def ranges_wrong(self) -> Findings:
+        pods, services = self.network.pods_range, self.network.services_range
+        if self.network.subnetwork is None and (pods, services) != ("pods", "services"):
+            yield Finding(
+                "They name ranges of your subnetwork, but none is set.", "set network.subnetwork, or remove them"
+            )
+        elif pods == services:
+            yield Finding("GKE rejects one range for both pods and Services.", "name another range")
+
+    @rule("hardening", "network.subnetwork", source=VPC_NATIVE, warning=True)
+    def flow_logs_not_ours(self) -> Findings:
+        if self.hardening and self.network.subnetwork is not None:
+            fix = "turn its flow logs on yourself: gcloud compute networks subnets update NAME --enable-flow-logs"
+            yield Finding("The subnetwork is yours, so hardening does not turn on its flow logs.", fix)
 
     @rule("cluster.minVersion", source=GKE_VERSIONS)
     def version_malformed(self) -> Findings:

@@ -41,7 +41,15 @@ class Problem:
         lines = [f"{path}: {value}" if value else path for path, value in named]
         for label, text in (("", self.message), ("Fix: ", self.fix), ("Source: ", self.source)):
             text, indent = printable(text[:LONGEST]), " " * len(label)
-            lines += textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=indent, break_long_words=False)
+            lines += textwrap.wrap(
+                text,
+                WIDTH,
+                initial_indent=label,
+                subsequent_indent=indent,
+                break_long_words=False,
+                # Commands are copied, so their options stay whole.
+                break_on_hyphens=False,
+            )
         return "\n".join(lines)
 
 

@@ -28,8 +28,8 @@ from rehearsal.clouds.kubernetes.identity import RELEASE, api
 from rehearsal.cluster import objects, release_status
 from rehearsal.cluster.readiness import FIXED_WAIT_S, LEFT_TO_GO, REFRESHED, NeverReadyError, skips, unready
 from rehearsal.cluster.scaling import Scale, ScaledManifests
-from rehearsal.engine.kind import Cloud, Json, Refusal
-from rehearsal.engine.protocol import Provider, RefusedError, compared, failing
+from rehearsal.engine.kind import Cloud, Json, Refusal, RefusedError
+from rehearsal.engine.protocol import Provider, compared, failing
 from rehearsal.engine.state import State, View
 from rehearsal.engine.values import from_wire, to_wire, unknown
 from tools.kubernetes.api import Api, ApiError

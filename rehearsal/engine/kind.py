@@ -24,6 +24,15 @@ class Refusal:
     source: str
 
 
+class RefusedError(Exception):
+    """The request fails. `kept` is an object that exists nevertheless, as (id, outputs), and stays in the state."""
+
+    def __init__(self, refusal: Refusal, kept: tuple[str, Json] | None = None) -> None:
+        super().__init__(f"REHEARSAL: {refusal.status}: {refusal.message}")
+        self.refusal = refusal
+        self.kept = kept
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """One request to a simulated API.

@@ -19,7 +19,18 @@ from google.protobuf import any_pb2, empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.engine import faults
-from rehearsal.engine.kind import COPY, Call, Cloud, Json, Refusal, ResourceKind, Verb, first_refusal, value_at
+from rehearsal.engine.kind import (
+    COPY,
+    Call,
+    Cloud,
+    Json,
+    Refusal,
+    RefusedError,
+    ResourceKind,
+    Verb,
+    first_refusal,
+    value_at,
+)
 from rehearsal.engine.state import State, View
 from rehearsal.engine.values import (
     UNKNOWN,
@@ -32,15 +43,6 @@ from rehearsal.engine.values import (
     reaches_into,
     to_wire,
 )
-
-
-class RefusedError(Exception):
-    """The request fails. `kept` is an object that exists nevertheless, as (id, outputs), and stays in the state."""
-
-    def __init__(self, refusal: Refusal, kept: tuple[str, Json] | None = None) -> None:
-        super().__init__(f"REHEARSAL: {refusal.status}: {refusal.message}")
-        self.refusal = refusal
-        self.kept = kept
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):

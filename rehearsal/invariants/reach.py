@@ -7,6 +7,7 @@ from ipaddress import IPv4Network
 from itertools import combinations
 from typing import Any
 
+from infra.settings import GkeSettings
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
 from rehearsal.invariants.placement import gpu_templates, pod_labels, pods_of, ray_pods, ray_workloads
@@ -109,13 +110,15 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
 
 def nodes_reach_the_internet_by_nat_alone(stack: Stack) -> Iterator[str]:
     """With access.egress: nat, and only then, the nodes' network has NAT, which is in a subnet with a route to the
-    internet; nodes reach the cloud's storage without it."""
+    internet; nodes reach the cloud's storage without it. A user's own subnetwork has its own."""
     tables = {at(one, "subnetId"): at(one, "routeTableId") for one in stack.of("RouteTableAssociation")}
     routes = [node for node in stack.of("Route") if at(node, "destinationCidrBlock") == "0.0.0.0/0"]
     ways_out = {at(node, "routeTableId") for node in routes if at(node, "gatewayId")}
     storage = {table for node in stack.of("VpcEndpoint") for table in at(node, "routeTableIds") or []}
     for cluster in stack.of(GKE):
-        yield from differs("NAT", [at(node, "network") for node in stack.of("Router")], [at(cluster, "network")])
+        theirs = isinstance(stack.cloud, GkeSettings) and stack.cloud.network.subnetwork is not None
+        wanted = [] if theirs else [at(cluster, "network")]
+        yield from differs("NAT", [at(node, "network") for node in stack.of("Router")], wanted)
         for subnet in (node for node in stack.of("Subnetwork") if stack.needs(cluster, node)):
             yield from differs(f"{subnet.name}: private access", at(subnet, "privateIpGoogleAccess"), True)
     nats = [tables[at(node, "subnetId")] in ways_out for node in stack.of("NatGateway")]

@@ -59,6 +59,14 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "ray.cpuWorkerMemoryGib": 24,
         },
     ),
+    "shared-vpc": (
+        "gke-dws",
+        {
+            "network.subnetwork": "projects/host/regions/us-central1/subnetworks/training",
+            "network.podsRange": "gke-pods",
+            "network.servicesRange": "gke-services",
+        },
+    ),
     "claims": (
         "gke",
         {

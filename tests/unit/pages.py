@@ -30,6 +30,7 @@ WARNED: tuple[dict[str, Any], ...] = (
     changed(GKE, {**_SERVICE, "service.gpusPerReplica": 8, "service.maxReplicas": 2}),
     changed(EKS, {"cluster.version": EKS_NEXT, "storage.bucket": "my-training-data"}),
     changed(EKS, {"ray.env": ["NCCL_PROTO=Simple"]}),
+    changed(GKE, {"hardening": True, "network.subnetwork": "projects/host/regions/us-central1/subnetworks/training"}),
 )
 """Stack files that are accepted with a warning, one for each rule that warns."""
 

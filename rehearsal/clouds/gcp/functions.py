@@ -7,8 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.gcp.offerings import MACHINES, channels, has_machine, versions
-from rehearsal.clouds.gcp.references import COMPUTE, location_of, project_number, project_of
-from rehearsal.engine.kind import Function, Json
+from rehearsal.clouds.gcp.references import (
+    COMPUTE,
+    PROVIDER,
+    SUBNETWORK,
+    location_of,
+    network_id,
+    project_number,
+    project_of,
+    subnetwork_id,
+)
+from rehearsal.engine.kind import Function, Json, Refusal, RefusedError
 from rehearsal.engine.state import View
 from rehearsal.engine.values import number
 
@@ -48,8 +57,22 @@ def project(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
     return {"id": f"projects/{name}", "projectId": name, "name": name, "number": project_number(name)}
 
 
+def subnetwork(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
+    """Return a subnetwork. RefusedError if there is none."""
+    id_ = subnetwork_id(arguments.get("name"), arguments, config)
+    live = state.get(SUBNETWORK, id_)
+    if live is None:
+        raise RefusedError(Refusal("not-found", f"Subnetwork Not Found : {id_}", PROVIDER))
+    network = f"{COMPUTE}{network_id(live['network'], live, config)}"
+    own = {name: live.get(name) for name in ("name", "project", "region", "ipCidrRange", "description")}
+    access, ranges = bool(live.get("privateIpGoogleAccess")), live.get("secondaryIpRanges") or []
+    more = {"network": network, "privateIpGoogleAccess": access, "secondaryIpRanges": ranges}
+    return {**own, **more, "id": id_, "selfLink": f"{COMPUTE}{id_}"}
+
+
 FUNCTIONS: Mapping[str, Function] = {
     "gcp:container/getEngineVersions:getEngineVersions": engine_versions,
     "gcp:compute/getMachineTypes:getMachineTypes": machine_types,
+    "gcp:compute/getSubnetwork:getSubnetwork": subnetwork,
     "gcp:organizations/getProject:getProject": project,
 }

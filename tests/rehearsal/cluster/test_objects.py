@@ -19,8 +19,7 @@ from rehearsal.cluster.phases import failed, keeps, started
 from rehearsal.cluster.provider import ClusterProvider
 from rehearsal.cluster.readiness import NeverReadyError, unready
 from rehearsal.cluster.timeline import status_words
-from rehearsal.engine.kind import Json
-from rehearsal.engine.protocol import RefusedError
+from rehearsal.engine.kind import Json, RefusedError
 from rehearsal.engine.state import State
 from rehearsal.engine.values import Path as Keys
 from tests.rehearsal.protocol import NO_PROCESS
