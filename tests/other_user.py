@@ -24,11 +24,10 @@ places, listeners, ends, received, connections = [tuple(each) for each in wanted
 ANSWER = b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\nConnection: close\\r\\n\\r\\n{}'
 SETTINGS = b"\\0\\0\\0\\4\\0\\0\\0\\0\\0" + b"\\0\\0\\0\\4\\1\\0\\0\\0\\0"  # none, and those of the client accepted
 os.set_blocking(0, False)
-said, announced = set(), False
-while True:
-    try:
-        if not os.read(0, 1):
-            break
+said, announced, more = set(), False, 20
+while more:
+    try:  # at the end, what has connected and was sent before still counts
+        more -= not os.read(0, 1)
     except BlockingIOError:
         pass
     if lines:  # command lines are every user's to read

@@ -85,7 +85,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("bin/rdma-ray bench nccl --pres", ["--preset"]),
         ("bin/rdma-ray bench nccl --preset a", ["acceptance"]),
         ("bin/rdma-ray status --stack gke-d", ["gke-dranet", "gke-dws"]),
-        ("bin/rdma-ray logs -s eks-", ["eks-capacity-block"]),
+        ("bin/rdma-ray logs -s eks-", ["eks-capacity-block", "eks-first"]),
     ],
 )
 def test_bash_completes_commands_options_values_and_stacks(line: str, expected: list[str], script: Path) -> None:

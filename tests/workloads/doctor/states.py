@@ -139,7 +139,7 @@ def probe(number: int, ip: str, machine: Machine | None = None) -> NodeFacts:
         answered=NOW - 1.8,
         versions={"ray": RAY, "python": "3.11.7", "torch": "2.15.0", "nccl": "2.30.7"},
         libraries={name: True for row in TRANSPORTS.values() for name in row.libraries},
-        plugin=FABRIC_PLUGINS[shown.transport] if shown else None,
+        plugin=FABRIC_PLUGINS.get(shown.transport) if shown else None,
         shm=250 * 2**30 if shown else 64 * 2**20,
         memlock=8 * 2**20 if not shown or shown.cloud == "gke" else -1,
         ipc_lock=shown is not None and shown.cloud == "gke",
