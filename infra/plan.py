@@ -74,10 +74,12 @@ def plan(settings: Settings) -> Plan:
 
 
 def _ranges(settings: CloudSettings) -> Iterator[Range]:
-    theirs = isinstance(settings, GkeSettings) and settings.network.subnetwork is not None
-    for each in settings.addresses.ranges():
-        if not (theirs and each.name in ("pods", "nodes", "services")):
-            yield each
+    theirs: tuple[str, ...] = ()
+    if isinstance(settings, GkeSettings) and settings.network.subnetwork is not None:
+        theirs = ("pods", "nodes", "services")
+    elif isinstance(settings, EksSettings) and settings.network.subnets:
+        return
+    yield from (each for each in settings.addresses.ranges() if each.name not in theirs)
 
 
 def hour(settings: CloudSettings) -> tuple[float, float] | None:

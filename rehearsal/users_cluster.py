@@ -1,6 +1,7 @@
 """Simulated cluster and network that the user has: what the stack file names is there.
 
-The cluster is that of a stack of target `kubernetes`, the network that of `network.subnetwork`. Their objects are in
+The cluster is that of a stack of target `kubernetes`, the network that of `network.subnetwork`
+or `network.subnets`. Their objects are in
 the state with those of the stack, but the stack neither makes nor deletes them. KubeRay and Kueue are there by a CRD of
 their group, which a chart of the stack would install otherwise.
 """
@@ -13,7 +14,7 @@ from typing import Any
 from infra.catalog.names import GPU, KUBERAY_LABELS, KUBERAY_NAMESPACE
 from infra.catalog.pins import KUBERAY, KUBERNETES_BUILT
 from infra.existing.workload import ray_args
-from infra.settings import GkeSettings, KubernetesSettings, Settings
+from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Settings
 from infra.settings.common import pairs
 from rehearsal import users_network
 from rehearsal.clouds.kubernetes import identity
@@ -30,7 +31,7 @@ def prepare(state: View, settings: Settings) -> frozenset[tuple[str, str]]:
 
     What exists stays as it is.
     """
-    if isinstance(settings, GkeSettings):
+    if isinstance(settings, GkeSettings | EksSettings):
         return _put(state, dict(users_network.objects(settings)))
     if not isinstance(settings, KubernetesSettings):
         return frozenset()

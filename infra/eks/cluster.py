@@ -14,7 +14,7 @@ from pulumi_aws import eks
 from infra.catalog.aws import KEY_WINDOW_DAYS, LOG_DAYS
 from infra.eks.iam import CLUSTER_POLICIES, Role
 from infra.eks.names import EksNames
-from infra.eks.network import ClusterVpc
+from infra.eks.network import VpcPlace
 from infra.eks.security_groups import https_rule
 from infra.kubernetes import resources
 from infra.settings import EksSettings
@@ -35,7 +35,7 @@ class EksCluster(pulumi.ComponentResource):
     security_group: pulumi.Output[str]
 
     def __init__(
-        self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions, *, network: ClusterVpc
+        self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions, *, place: VpcPlace
     ) -> None:
         super().__init__("rdma-ray:eks:EksCluster", name, {}, opts)
         opts, access = ResourceOptions(parent=self), settings.access
@@ -66,7 +66,7 @@ class EksCluster(pulumi.ComponentResource):
             version=settings.cluster.version,
             deletion_protection=settings.protect,
             vpc_config=eks.ClusterVpcConfigArgs(
-                subnet_ids=network.private,
+                subnet_ids=place.private,
                 # Nodes and peers of the VPC use the private endpoint, with or without a public one.
                 endpoint_private_access=True,
                 endpoint_public_access=access.public_endpoint,

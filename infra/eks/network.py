@@ -7,6 +7,7 @@ Internet. Traffic to S3 uses its own endpoint in both cases.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -19,10 +20,19 @@ from infra.eks.iam import Role
 from infra.eks.names import EksNames
 from infra.eks.security_groups import https_rule, security_group
 from infra.settings import EksSettings
-from infra.settings.eks import EksAccess
+from infra.settings.eks_sections import EksAccess
 
 FLOW_LOGS = "flow-logs"
 """Suffix of the names of the flow logs' role and log group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VpcPlace:
+    """Where a cluster is: ids of the VPC, the GPU nodes' subnet, and the control plane's, the nodes' zone first."""
+
+    vpc: pulumi.Input[str]
+    gpu: pulumi.Input[str]
+    private: tuple[pulumi.Input[str], pulumi.Input[str]]
 
 
 class ClusterVpc(pulumi.ComponentResource):
@@ -32,6 +42,7 @@ class ClusterVpc(pulumi.ComponentResource):
     depends on its subnet's entry in `associations`: without it the node has no route to the outside.
     """
 
+    place: VpcPlace
     vpc: pulumi.Output[str]
     gpu: pulumi.Output[str]
     private: tuple[pulumi.Output[str], pulumi.Output[str]]
@@ -63,6 +74,7 @@ class ClusterVpc(pulumi.ComponentResource):
         }
         self.vpc, self.routes = vpc.id, table.id
         self.gpu, self.private = subnets["gpu"].id, (subnets["private-0"].id, subnets["private-1"].id)
+        self.place = VpcPlace(vpc=self.vpc, gpu=self.gpu, private=self.private)
         self.register_outputs({"vpc": self.vpc, "gpu": self.gpu, "private": list(self.private)})
 
 

@@ -1,10 +1,12 @@
 """The `eks` target: registers a stack on AWS and returns its outputs.
 
-No resource needs a call to AWS before it is created, so a first preview works without data from the account.
+No resource needs a call to AWS before it is created, so a first preview works without data from the account. Only the
+subnets of `network.subnets` are read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +22,10 @@ from infra.eks.addons import BEFORE_NODES, Addons, DevicePlugins
 from infra.eks.autoscaler import Autoscaler, autoscaler_role
 from infra.eks.budget import monthly_budget
 from infra.eks.cluster import EksCluster
+from infra.eks.existing import existing_place
 from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, PodRole, Role
 from infra.eks.names import EksNames
-from infra.eks.network import AuditedNetwork, ClusterVpc, egress
+from infra.eks.network import AuditedNetwork, ClusterVpc, VpcPlace, egress
 from infra.eks.node_groups import GpuNodes, SystemNodes
 from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume
@@ -40,13 +43,15 @@ from infra.settings.problems import NOT_SET, Finding
 def deploy(settings: EksSettings) -> dict[str, Any]:
     """Register the resources of a stack and return its outputs, under the names of `infra.outputs.Outputs`.
 
-    Raises `SettingsError` if the configured region is not the zone's.
+    Raises `SettingsError` if the configured region is not the zone's, or the user's subnets lack something.
     """
     problems = provider_problems(settings, aws.config.region)
     if problems:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     names = EksNames(pulumi.get_stack(), str(aws.config.region))
-    stack = EksStack(settings, names)
+    # Before the first resource: what the subnets lack must leave nothing behind.
+    place = existing_place(settings) if settings.network.subnets else None
+    stack = EksStack(settings, names, place)
     name, kubeconfig = names.named("ray"), stack.kubeconfig
     return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
@@ -62,25 +67,33 @@ def provider_problems(settings: EksSettings, region: str | None) -> list[Problem
 
 
 class EksStack(pulumi.ComponentResource):
-    """Root component of a stack: network, cluster, node groups, and the resources in the cluster."""
+    """Root component of a stack: network, cluster, node groups, and the resources in the cluster.
+
+    Args:
+        place: Where the cluster is, if the stack makes no VPC for it.
+    """
 
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
     serve_token: pulumi.Output[str] | None
 
-    def __init__(self, settings: EksSettings, names: EksNames) -> None:
+    def __init__(self, settings: EksSettings, names: EksNames, place: VpcPlace | None = None) -> None:
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node groups before it
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:eks:EksStack", names.stack, {}, ResourceOptions(protect=settings.protect))
         opts, storage, mirror = ResourceOptions(parent=self), settings.storage, settings.access.image_mirror
         names = replace(names, owner=random.RandomId("owner", byte_length=OWNER_BYTES, opts=opts).hex)
 
-        network = ClusterVpc("cluster", settings, names, opts)
-        if settings.hardening:
-            AuditedNetwork("hardening", names, opts, vpc=network.vpc)
-        routes = egress(settings.access, names, opts, network=network)
-        efa = EfaSecurityGroup("efa", names, opts, vpc=network.vpc)
-        cluster = EksCluster("cluster", settings, names, opts, network=network)
+        routes: list[pulumi.Resource] = []
+        associations: dict[str, pulumi.Resource] = {}
+        if place is None:
+            network = ClusterVpc("cluster", settings, names, opts)
+            if settings.hardening:
+                AuditedNetwork("hardening", names, opts, vpc=network.vpc)
+            routes = egress(settings.access, names, opts, network=network)
+            place, associations = network.place, network.associations
+        efa = EfaSecurityGroup("efa", names, opts, vpc=place.vpc)
+        cluster = EksCluster("cluster", settings, names, opts, place=place)
         name = cluster.resource.name
 
         role = Role("nodes", names, opts, service="ec2.amazonaws.com", policies=NODE_POLICIES)
@@ -92,8 +105,8 @@ class EksStack(pulumi.ComponentResource):
             "before-nodes", BEFORE_NODES, names, opts, cluster=name, kubernetes=version, roles={"vpc-cni": cni}
         ).addons
 
-        needs = [*routes, *before.values(), network.associations["private-0"]]
-        private = network.private[0]
+        needs = [*routes, *before.values(), *_of(associations, "private-0")]
+        private = place.private[0]
         system = SystemNodes(
             "system", settings, names, opts, cluster=name, role=role, subnet=private, depends_on=needs
         ).group
@@ -111,10 +124,10 @@ class EksStack(pulumi.ComponentResource):
             opts,
             cluster=name,
             role=role,
-            subnet=network.gpu,
+            subnet=place.gpu,
             security_groups=[cluster.security_group, efa.id],
             # The rights outlive the pods, which end with their nodes.
-            depends_on=[*routes, *before.values(), network.associations["gpu"], *efa.rules, *rights],
+            depends_on=[*routes, *before.values(), *_of(associations, "gpu"), *efa.rules, *rights],
         ).group
         # The FSx driver has no role: it mounts a file system that the stack creates.
         after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if storage.bucket else [])]
@@ -136,7 +149,7 @@ class EksStack(pulumi.ComponentResource):
         volume: pulumi.Input[str] = ""
         if storage.bucket is not None:
             nodes, driver = cluster.security_group, addons["aws-fsx-csi-driver"]
-            files = SharedFileSystem("shared", storage, names, opts, network=network, nodes=nodes, efa_nodes=efa.id)
+            files = SharedFileSystem("shared", storage, names, opts, place=place, nodes=nodes, efa_nodes=efa.id)
             volume = SharedVolume("shared-volume", storage, names, inside, system=files, driver=driver).name
         # Operators and the pods of an Indexed Job find Services by name, which needs this add-on.
         dns = addons["coredns"]
@@ -147,3 +160,8 @@ class EksStack(pulumi.ComponentResource):
         self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
         self.token, self.serve_token = workload.token, workload.serve_token
         self.register_outputs({})
+
+
+def _of(associations: Mapping[str, pulumi.Resource], subnet: str) -> list[pulumi.Resource]:
+    """Return what a node of a subnet waits for; nothing in a VPC that exists."""
+    return [associations[subnet]] if subnet in associations else []

@@ -26,9 +26,9 @@ from infra.catalog.aws import (
 )
 from infra.catalog.pins import LUSTRE
 from infra.eks.names import EksNames
-from infra.eks.network import ClusterVpc
+from infra.eks.network import VpcPlace
 from infra.eks.security_groups import rules_between, security_group
-from infra.settings.eks import EksStorage
+from infra.settings.eks_sections import EksStorage
 
 SIZE = "rdma-ray-storage-gib"
 """Tag of the file system's security group with the size of the file system in GiB."""
@@ -54,7 +54,7 @@ class SharedFileSystem(pulumi.ComponentResource):
         names: EksNames,
         opts: ResourceOptions,
         *,
-        network: ClusterVpc,
+        place: VpcPlace,
         nodes: pulumi.Input[str],
         efa_nodes: pulumi.Input[str],
     ) -> None:
@@ -70,7 +70,7 @@ class SharedFileSystem(pulumi.ComponentResource):
             "Lustre between the file system and the nodes",
             names,
             ResourceOptions(parent=self, hooks=ResourceHookBinding(before_update=[kept])),
-            vpc=network.vpc,
+            vpc=place.vpc,
             tags={SIZE: str(storage.capacity_gib)},
         ).id
 
@@ -91,7 +91,7 @@ class SharedFileSystem(pulumi.ComponentResource):
             among_servers += allow("nodes-efa", efa_nodes, group, *OVER_EFA)
         system = aws.fsx.LustreFileSystem(
             name,
-            subnet_ids=network.gpu,
+            subnet_ids=place.gpu,
             security_group_ids=[group],
             deployment_type="PERSISTENT_2",
             storage_type="SSD",

@@ -12,7 +12,7 @@ from infra.settings import EksSettings
 if TYPE_CHECKING:
     import pulumi
 
-    from infra.settings.eks import EksStorage
+    from infra.settings.eks_sections import EksStorage
 
 
 def ray_args(settings: EksSettings, name: str, *, volume: pulumi.Input[str] = "") -> RayArgs:

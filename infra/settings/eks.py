@@ -1,4 +1,4 @@
-"""Stack file of a cluster on AWS: its own settings, defaults and rules."""
+"""Stack file of a cluster on AWS: its rules. infra/settings/eks_sections.py has its sections."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ import re
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from infra.addresses import EksAddresses, eks_addresses
-from infra.catalog import aws
-from infra.catalog.aws import is_local_zone, is_zone_id, region_of, second_zone, zone_region
+from infra.catalog.aws import is_local_zone, is_zone_id, region_of, zone_region
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
-from infra.catalog.machines import EKS_CATALOG, EksMachine, supported
-from infra.catalog.pins import AWS_RAY_TRAIN, EKS, EKS_RELEASES
+from infra.catalog.machines import EKS_CATALOG, EksMachine
+from infra.catalog.pins import EKS
 from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone
-from infra.settings.common import CloudAccess, CloudKubernetes, CloudNetwork, CloudNodes, CloudRay, CloudStorage, pairs
-from infra.settings.fields import Cidr, Derived, Flag, Minute, Number, OneOf, ReleaseInImage, Text, Texts
+from infra.settings.common import pairs
+from infra.settings.eks_sections import (
+    SMALLEST_EFA_GIB,
+    SMALLEST_GIB,
+    STEP_GIB,
+    EksAccess,
+    EksKubernetes,
+    EksNetwork,
+    EksNodes,
+    EksRay,
+    EksStorage,
+)
+from infra.settings.fields import OneOf
 from infra.settings.problems import CONTRACT, Finding, Findings, Problem, rule
 
 ACCESS_ENTRIES = "EKS docs access-entries; IAM docs, ARNs; unverified, 2026-11"
@@ -43,9 +51,6 @@ SUBNETS = "EKS docs network-reqs: subnets in at least two availability zones; un
 BANDWIDTH_OPTIMISED = ("p5.48xlarge", "p5e.48xlarge")
 WITHOUT_STORAGE_EFA = ("p4d.24xlarge", "p4de.24xlarge")
 FROM_ZERO = from_zero("eks")
-SMALLEST_GIB = 1200
-STEP_GIB = 2400
-SMALLEST_EFA_GIB = 4800
 LUSTRE_EFA_NODES = 128
 LONGEST_GROUP = 255
 NORMAL_ZONE = "choose an availability zone of the region"
@@ -57,114 +62,6 @@ NAME_LIMITS = (
     NameLimit("launch template", 128, "-system", EC2_NAMES),
     *KUBERNETES_LIMITS,
 )
-
-
-class EksNodes(CloudNodes):
-    """Node group of GPU machines."""
-
-    machine: Annotated[str, OneOf(tuple(EKS_CATALOG))] = Field(examples=supported("eks"))
-    capacity: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
-    block_ends: Minute | None = Field(
-        None,
-        description="eks, capacity-block: when the block ends, in UTC and in quotes. The nodes are drained "
-        f"{aws.BLOCK_DRAIN_MINUTES} minutes before, {aws.EVICTION_MINUTES} minutes before EC2 begins to terminate "
-        "them. Without it, nothing drains them.",
-    )
-    placement_group: Text | None = Field(
-        None,
-        title="a placement group's name or id",
-        examples=["training"],
-        description="eks: existing cluster placement group of the nodes, by name, or another account's by id (pg-…). "
-        "A reservation that was made inside one can be used from that group only. Without it, on-demand and spot nodes "
-        "get a group of the stack.",
-    )
-
-
-class EksRay(CloudRay):
-    """The Ray cluster."""
-
-    version: ReleaseInImage
-    image: Text = AWS_RAY_TRAIN
-    policies: Texts = Field(
-        (),
-        title="ARNs of IAM policies",
-        examples=["arn:aws:iam::111122223333:policy/checkpoints"],
-        description="eks: ARNs of IAM policies of Ray's pods, such as access to s3:// checkpoints. Anyone who may "
-        "submit a job has these permissions.",
-    )
-
-
-class EksStorage(CloudStorage):
-    """Folder that every Ray node sees."""
-
-    capacity_gib: Number = Field(
-        SMALLEST_GIB,
-        ge=SMALLEST_GIB,
-        le=1_000_000,
-        title="GiB",
-        description=f"eks: size of the FSx file system of the bucket: {SMALLEST_GIB}, or a multiple of {STEP_GIB}.",
-    )
-    efa: Flag = Field(
-        False,
-        description=f"eks: whether the file system also answers over EFA. It needs {SMALLEST_EFA_GIB} GiB and can be "
-        "chosen at creation only (docs/eks.md).",
-    )
-    export_deletions: Flag = Field(
-        False,
-        description="eks: whether a file that is deleted or renamed in the folder is also deleted in the bucket. Turn "
-        "on the bucket's versioning first: otherwise one rm -rf empties it for good.",
-    )
-
-
-class EksKubernetes(CloudKubernetes):
-    """Version of Kubernetes, and the CPU nodes."""
-
-    version: Annotated[str, OneOf(tuple(EKS_RELEASES))] = Field(
-        EKS,
-        description="eks: version of Kubernetes, in quotes, with the node images, add-ons and autoscaler that are "
-        "pinned for it. A newer one replaces every node.",
-    )
-    system_machine: Text = "m6i.2xlarge"
-
-
-class EksAccess(CloudAccess):
-    """Access to the cluster's control plane."""
-
-    administrators: Texts = Field(
-        (),
-        title="ARNs of IAM roles or users",
-        examples=["arn:aws:iam::111122223333:role/ops"],
-        description="eks: ARNs of additional IAM roles and users that administer the cluster. The identity that "
-        "creates it always does and must not be in the list.",
-    )
-    egress: Literal["nat", "endpoints"] = "nat"
-    image_mirror: Text | None = Field(
-        None,
-        title="a registry",
-        description="eks: registry that has the operators' images under their own paths, such as "
-        "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror. Required with egress endpoints.",
-    )
-
-
-class EksNetwork(CloudNetwork):
-    """Addresses of the stack's own networks."""
-
-    base_range: Cidr = "10.64.0.0/16"
-    second_zone: Annotated[
-        Text,
-        Derived(lambda v: second_zone(v["location"]), "a neighbor of location, by name"),
-    ] = Field(
-        title="a zone",
-        description="eks: second availability zone of the region, written like location. The control plane requires "
-        "subnets in two zones; no node runs there.",
-    )
-    interfaces: Literal["ip-optimised", "bandwidth-optimised"] = Field(
-        "ip-optimised",
-        title="interface layout",
-        description="eks, p5 and p5e: ip-optimised (one interface with an address, 100 Gbit/s of IP), or "
-        "bandwidth-optimised (eight of them, 800 Gbit/s, for processes on the host network: the VPC CNI gives pods no "
-        "interface of another card). EFA has its full rate with both.",
-    )
 
 
 class EksSettings(CloudSettings):
@@ -294,6 +191,30 @@ class EksSettings(CloudSettings):
             )
         elif len({zone_region(each) or each.rpartition("-az")[0] for each in (zone, location)}) == 2:
             yield Finding(f"{zone} and {location} are in two regions, but a VPC is in one.", fix)
+
+    @rule("network.subnets", source=SUBNETS)
+    def subnets_wrong(self) -> Findings:
+        subnets = self.network.subnets
+        wrong = [each for each in subnets if not re.fullmatch(r"subnet-[0-9a-f]{8,17}", each)]
+        if wrong:
+            yield Finding(
+                f"AWS cannot find {wrong[0]}, which is not the id of a subnet.", "write ids such as subnet-0123abcd"
+            )
+        elif subnets and len({*subnets}) != 2:
+            fix = "name two: one in location for the nodes, and one in another zone"
+            yield Finding("A control plane needs subnets in two zones, and no node runs in a third.", fix)
+
+    @rule("access.egress", "network.subnets", source=SUBNETS)
+    def endpoints_in_their_vpc(self) -> Findings:
+        if self.network.subnets and self.access.egress == "endpoints":
+            fix = "set access.egress to nat, or remove network.subnets"
+            yield Finding("The stack makes no endpoint in your VPC, so its nodes need your NAT.", fix)
+
+    @rule("hardening", "network.subnets", source=SUBNETS, warning=True)
+    def flow_logs_not_ours(self) -> Findings:
+        if self.hardening and self.network.subnets:
+            fix = "turn on the flow logs of your VPC, and empty its default security group, yourself"
+            yield Finding("The VPC is yours, so hardening changes nothing in it.", fix)
 
     @rule("network.interfaces", "nodes.machine", source=INTERFACES)
     def interfaces_unavailable(self) -> Findings:

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from itertools import combinations
 from typing import Any
 
-from infra.settings import GkeSettings
+from infra.settings import CloudSettings, EksSettings, GkeSettings
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
 from rehearsal.invariants.placement import gpu_templates, pod_labels, pods_of, ray_pods, ray_workloads
@@ -36,6 +36,9 @@ def gpus_are_in_one_zone(stack: Stack) -> Iterator[str]:
     """Nodes, RDMA networks and the shared file system are in the zone of the stack file, which RDMA does not leave."""
     zone, subnets = stack.cluster.location, stack.of("aws:ec2/subnet:Subnet")
     zones = {node.id: at(node, "availabilityZone") or at(node, "availabilityZoneId") for node in subnets}
+    if isinstance(stack.cluster, EksSettings):
+        # The preview has checked the zone of a subnet that the user has.
+        zones |= dict.fromkeys(stack.cluster.network.subnets[:1], zone)
     for node in stack.of("NodePool", "NodeGroup", "LustreFileSystem"):
         used = at(node, "subnetIds") or []
         located = at(node, "nodeLocations") or [zones[one] for one in ([used] if isinstance(used, str) else used)]
@@ -108,23 +111,30 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
             yield f"every namespace is admitted: {metrics['from']}"
 
 
+def _of_the_user(settings: CloudSettings) -> bool:
+    """Return whether the nodes are in a network that the user has."""
+    if isinstance(settings, EksSettings):
+        return bool(settings.network.subnets)
+    return isinstance(settings, GkeSettings) and settings.network.subnetwork is not None
+
+
 def nodes_reach_the_internet_by_nat_alone(stack: Stack) -> Iterator[str]:
     """With access.egress: nat, and only then, the nodes' network has NAT, which is in a subnet with a route to the
-    internet; nodes reach the cloud's storage without it. A user's own subnetwork has its own."""
+    internet; nodes reach the cloud's storage without it. A network that the user has has its own."""
+    theirs = not stack.on_users_cluster and _of_the_user(stack.cloud)
     tables = {at(one, "subnetId"): at(one, "routeTableId") for one in stack.of("RouteTableAssociation")}
     routes = [node for node in stack.of("Route") if at(node, "destinationCidrBlock") == "0.0.0.0/0"]
     ways_out = {at(node, "routeTableId") for node in routes if at(node, "gatewayId")}
     storage = {table for node in stack.of("VpcEndpoint") for table in at(node, "routeTableIds") or []}
     for cluster in stack.of(GKE):
-        theirs = isinstance(stack.cloud, GkeSettings) and stack.cloud.network.subnetwork is not None
-        wanted = [] if theirs else [at(cluster, "network")]
-        yield from differs("NAT", [at(node, "network") for node in stack.of("Router")], wanted)
+        routed = [] if theirs else [at(cluster, "network")]
+        yield from differs("NAT", [at(node, "network") for node in stack.of("Router")], routed)
         for subnet in (node for node in stack.of("Subnetwork") if stack.needs(cluster, node)):
             yield from differs(f"{subnet.name}: private access", at(subnet, "privateIpGoogleAccess"), True)
     nats = [tables[at(node, "subnetId")] in ways_out for node in stack.of("NatGateway")]
-    wanted = [True for _ in stack.of(EKS) if stack.cloud.access.egress == "nat"]
+    wanted = [True for _ in stack.of(EKS) if stack.cloud.access.egress == "nat" and not theirs]
     yield from differs("NAT gateways with a way out", nats, wanted)
-    for subnet in {one for group in stack.of("NodeGroup") for one in at(group, "subnetIds")}:
+    for subnet in set() if theirs else {one for group in stack.of("NodeGroup") for one in at(group, "subnetIds")}:
         ways = [tables[subnet] in ways_out, tables[subnet] in storage]
         yield from differs(f"{subnet}: routes to the internet and to storage", ways, [False, True])
 

@@ -30,6 +30,7 @@ WARNED: tuple[dict[str, Any], ...] = (
     changed(GKE, {**_SERVICE, "service.gpusPerReplica": 8, "service.maxReplicas": 2}),
     changed(EKS, {"cluster.version": EKS_NEXT, "storage.bucket": "my-training-data"}),
     changed(EKS, {"ray.env": ["NCCL_PROTO=Simple"]}),
+    changed(EKS, {"hardening": True, "network.subnets": ["subnet-0123456789abcdef0", "subnet-0fedcba9876543210"]}),
     changed(GKE, {"hardening": True, "network.subnetwork": "projects/host/regions/us-central1/subnetworks/training"}),
 )
 """Stack files that are accepted with a warning, one for each rule that warns."""

@@ -1,4 +1,4 @@
-"""Simulated AWS: every kind, and errors for injected faults. It has no functions, because no program calls one.
+"""Simulated AWS: every kind, its functions, and errors for injected faults.
 
 Drift leaves out tags that AWS sets ("aws:…"): the provider hides them (its tags.IgnoreAWS, unverified, 2026-11).
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.aws import autoscaling, ec2, eks, eks_parts, fsx, iam, kms, node_groups, security_groups, vpc
+from rehearsal.clouds.aws.functions import FUNCTIONS
 from rehearsal.clouds.aws.machines import FACTS
 from rehearsal.clouds.aws.outputs import default_tags
 from rehearsal.clouds.constraints import constrained
@@ -55,6 +56,7 @@ def tagged(type_: str, inputs: Json, config: Mapping[str, Any]) -> Json:
 CLOUD = Cloud(
     package="aws",
     kinds=constrained(_KINDS, _SHAPES),
+    functions=FUNCTIONS,
     completed=tagged,
     # A provider of another region does not find the resources.
     replace_on=frozenset({"region"}),
