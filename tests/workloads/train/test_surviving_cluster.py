@@ -43,7 +43,9 @@ def test_a_run_continues_after_a_killed_worker_a_killed_driver_and_a_damaged_che
     assert [step for step, _ in rest["curve"]["loss"]] == list(range(5, 31, 5))
     assert checkpoints(cluster, "cn-killed") == [25, 30]
     survival = rest["survival"]
-    assert (survival["attempts"], survival["jobs"], survival["failures"], survival["preemptions"]) == (3, 2, 1, 0)
+    assert (survival["attempts"], survival["jobs"], survival["preemptions"]) == (3, 2, 0)
+    # The worker; and if Ray Train's controller outlives its driver for a moment, the workers that end with that.
+    assert survival["failures"] in (1, 2)
     # Those after the checkpoint: of the worker (step 8 of 5), those of the damaged one, and of the driver: its next
     # checkpoint may be half written while training goes on to the one after it.
     assert survival["lost_steps"] <= 3 + 5 + 10
