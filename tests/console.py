@@ -31,10 +31,11 @@ def commands(block: str) -> list[Command]:
 
 
 def shape(line: str) -> str:
-    """Return a line without what differs between runs: figures, IDs, addresses, times, and the width of columns."""
+    """Return a line without what differs between runs: figures, IDs, addresses, units of time, widths of columns."""
     line = re.sub(r"\b([a-z]+)-\d{8}-\d{6}-[0-9a-f]{6}\b", r"\1-ID", line.rstrip())
     line = re.sub(r"[0-9a-f]{40,}", "ID", line)
     line = re.sub(r"-?\d+(?:[.:,T/-]\d+)*(?:Z|s)?", "0", line)
+    line = re.sub(r"\b0 (?:µs|ms|min)\b", "0 s", line)
     return re.sub(r"\s+|[─━═]+", " ", line).strip()
 
 
