@@ -58,6 +58,11 @@ class Range:
     room: str
 
 
+def nodes_of_pods(pods: IPv4Network) -> int:
+    """Return the number of GKE nodes whose pods a range has room for."""
+    return 2 ** (POD_PREFIX_PER_NODE - pods.prefixlen) if pods.prefixlen <= POD_PREFIX_PER_NODE else 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class GkeAddresses:
     """The ranges of a GKE stack. `rdma` has one subnet per RDMA NIC, in the order of the NICs.
@@ -78,7 +83,7 @@ class GkeAddresses:
     def max_gpu_nodes(self) -> int:
         """Maximum number of GPU nodes that every range has room for, in addition to the CPU nodes."""
         cpu_nodes = self.cpu_nodes + EXTRA_CPU_NODES
-        pods = 2 ** (POD_PREFIX_PER_NODE - self.pods.prefixlen) if self.pods.prefixlen <= POD_PREFIX_PER_NODE else 0
+        pods = nodes_of_pods(self.pods)
         nics = [self.rdma[0].num_addresses - GKE_RESERVED] if self.rdma else []
         hosts = self.nodes.num_addresses - GKE_RESERVED
         return max(0, min(pods - cpu_nodes, hosts - cpu_nodes, *nics))
@@ -86,7 +91,7 @@ class GkeAddresses:
     def ranges(self) -> Iterator[Range]:
         """Yield every range that the stack makes, with its room, in address order."""
         per_node = f"a /{POD_PREFIX_PER_NODE} per node"
-        yield Range("pods", self.pods, f"{2 ** max(0, POD_PREFIX_PER_NODE - self.pods.prefixlen)} nodes, {per_node}")
+        yield Range("pods", self.pods, f"{nodes_of_pods(self.pods)} nodes, {per_node}")
         yield Range("nodes", self.nodes, f"{self.nodes.num_addresses - GKE_RESERVED} nodes")
         yield Range("services", self.services, f"{self.services.num_addresses} Services")
         if self.rdma:

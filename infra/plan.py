@@ -74,12 +74,11 @@ def plan(settings: Settings) -> Plan:
 
 
 def _ranges(settings: CloudSettings) -> Iterator[Range]:
-    theirs: tuple[str, ...] = ()
-    if isinstance(settings, GkeSettings) and settings.network.subnetwork is not None:
-        theirs = ("pods", "nodes", "services")
-    elif isinstance(settings, EksSettings) and settings.network.subnets:
-        return
-    yield from (each for each in settings.addresses.ranges() if each.name not in theirs)
+    for each in settings.addresses.ranges():
+        # On Google Cloud the networks of the additional NICs, and the control plane's range, are the stack's anyway.
+        theirs = isinstance(settings, EksSettings) or each.name in ("pods", "nodes", "services")
+        if not (settings.on_users_network and theirs):
+            yield each
 
 
 def hour(settings: CloudSettings) -> tuple[float, float] | None:
@@ -88,8 +87,7 @@ def hour(settings: CloudSettings) -> tuple[float, float] | None:
     Without disks, traffic and metrics. None if a price is not known.
     """
     system = PRICES.get((settings.cluster.system_machine, "on-demand"))
-    kinds = settings.nodes.capacities if isinstance(settings, GkeSettings) else (settings.nodes.capacity,)
-    nodes = [PRICES.get((settings.machine.name, kind)) for kind in kinds]
+    nodes = [PRICES.get((settings.machine.name, kind)) for kind in settings.nodes.capacities]
     known = [price for price in nodes if price is not None]
     if system is None or len(known) < len(nodes):
         return None

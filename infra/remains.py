@@ -1,6 +1,6 @@
 """What stays in the account after a stack is destroyed, what it costs, and the command that removes it.
 
-Only what the stack file tells: the account is not asked. docs/gke.md and docs/eks.md have the sources, and what may
+Only what follows from the stack file: no API is called. docs/gke.md and docs/eks.md have the sources, and what may
 stay besides, such as a load balancer of a workload.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from infra.catalog.aws import KEY_WINDOW_DAYS, zone_region
+from infra.eks.names import log_group
 from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Settings
 
 
@@ -23,7 +24,7 @@ class Remainder:
     command: str
 
     def __str__(self) -> str:
-        return f"- {self.what}. {self.cost[0].upper()}{self.cost[1:]}.\n  {self.command}"
+        return f"- {self.what}. {self.cost}.\n  {self.command}"
 
 
 def remains(settings: Settings, stack: str) -> list[Remainder]:
@@ -40,20 +41,20 @@ def _on_gke(settings: GkeSettings) -> Iterator[Remainder]:
     if bucket is not None:
         yield Remainder(
             f"Bucket {bucket} and its content, which the stack did not make",
-            "storage by the GB and month, also of deleted files for their soft-delete time",
+            "Storage by the GB and month, also of deleted files for their soft-delete time",
             f"gcloud storage rm --recursive gs://{bucket}",
         )
     if nodes.reservation is not None:
         name = nodes.reservation.rpartition("/reservations/")[2].partition("/")[0]
         yield Remainder(
             f"Reservation {name}",
-            "its machines cost the same without nodes",
+            "Its machines are billed without nodes, too",
             f"gcloud compute reservations list --filter=name={name}",
         )
     if settings.fabric_row.managed:
         yield Remainder(
             "Networks that GKE made for the pool may stay",
-            "they cost nothing, and count against the quota of networks",
+            "They are free, and count against the quota of networks",
             "gcloud compute networks list",
         )
 
@@ -65,25 +66,25 @@ def _on_eks(settings: EksSettings, stack: str) -> Iterator[Remainder]:
     if bucket is not None:
         yield Remainder(
             f"Bucket {bucket} and its content, which the stack did not make",
-            "storage by the GB and month",
+            "Storage by the GB and month",
             f"aws s3 rb --force s3://{bucket}",
         )
     if nodes.reservation is not None:
         block = nodes.capacity == "capacity-block"
         yield Remainder(
             f"{'Capacity Block' if block else 'Reservation'} {nodes.reservation}",
-            "it is paid and ends by itself" if block else "its machines cost the same without nodes",
+            "It is paid in advance, and ends on its date" if block else "Its machines are billed without nodes, too",
             f"aws ec2 describe-capacity-reservations{region}",
         )
     yield Remainder(
-        f"The KMS key of the cluster's Secrets waits for its deletion for {KEY_WINDOW_DAYS} days, and goes by itself",
-        "nothing in that time (unverified)",
+        f"The KMS key of the cluster's Secrets, which KMS deletes after {KEY_WINDOW_DAYS} days",
+        "It is free in that time (unverified)",
         f"aws kms list-keys{region}",
     )
-    group = f"/aws/eks/{stack}/cluster"
+    group = log_group(stack)
     yield Remainder(
         f"Log group {group}, if EKS wrote last lines after its deletion; the next `up` would fail on its name",
-        "logs by the GB, without expiry",
+        "Logs are billed by the GB, without expiry",
         f"aws logs delete-log-group{region} --log-group-name {group}",
     )
 
@@ -92,7 +93,7 @@ def _on_kubernetes(settings: KubernetesSettings) -> Iterator[Remainder]:
     if settings.storage.claim is not None:
         yield Remainder(
             f"PersistentVolumeClaim {settings.storage.claim} and its files, which the stack did not make",
-            "what the storage costs",
+            "Its storage is billed",
             shlex.join(
                 [
                     "kubectl",

@@ -27,7 +27,7 @@ def objects(settings: Settings) -> Iterator[tuple[tuple[str, str], Json]]:
     if not isinstance(settings, GkeSettings) or settings.network.subnetwork is None:
         return
     path = settings.network.subnetwork
-    _, project, _, region, _, name = path.split("/")
+    project, region, name = settings.network.subnetwork_parts
     network = f"projects/{project}/global/networks/{_NAME}"
     ranges = {settings.network.pods_range: "10.128.0.0/14", settings.network.services_range: "10.132.0.0/20"}
     common = {"project": project, "autoCreateSubnetworks": False, "mtu": 1460, "routingMode": "GLOBAL"}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 UPDATE = "UPDATE_GOLDENS"
 # ```console: commands after "$ ", each with its output. ```python hello.py: a file of the folder.
@@ -50,3 +54,41 @@ def agrees(shown: list[str], printed: list[str]) -> bool:
         return any(agrees(shown[1:], printed[count:]) for count in range(len(printed) + 1))
     pattern = re.escape(shape(shown[0])).replace(ANY_LINES, ".*")
     return bool(printed) and re.fullmatch(pattern, shape(printed[0])) is not None and agrees(shown[1:], printed[1:])
+
+
+def bash(
+    command: str, folder: Path, environment: Mapping[str, str], within_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a folder; stdout and stderr are in the order that a terminal shows."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=within_s,
+    )
+
+
+def played(text: str, folder: Path, run: Callable[[str], str | None]) -> str:
+    """Write the files of a text's blocks into a folder, and run the commands of its console blocks, in their order.
+
+    Each has to print the shape that the text shows; with UPDATE in the environment, the result is the text with what
+    they print instead. `run` returns None for a command that it leaves out.
+    """
+    updated = text
+    for kind, block in BLOCK.findall(text):
+        if kind != "console":
+            (folder / kind.split()[1]).write_text(block, encoding="utf-8")
+            continue
+        lines = []
+        for command in commands(block):
+            shown, said = command.shown, run(command.text)
+            if said is not None and not agrees(shown, printed := [line.rstrip() for line in said.splitlines()]):
+                assert UPDATE in os.environ, f"$ {command.text}\n{said}"
+                shown = printed
+            lines += [f"$ {command.text}", *shown]
+        updated = updated.replace(block, "".join(f"{line}\n" for line in lines))
+    return updated

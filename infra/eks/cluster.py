@@ -13,7 +13,7 @@ from pulumi_aws import eks
 
 from infra.catalog.aws import KEY_WINDOW_DAYS, LOG_DAYS
 from infra.eks.iam import CLUSTER_POLICIES, Role
-from infra.eks.names import EksNames
+from infra.eks.names import EksNames, log_group
 from infra.eks.network import VpcPlace
 from infra.eks.security_groups import https_rule
 from infra.kubernetes import resources
@@ -50,8 +50,7 @@ class EksCluster(pulumi.ComponentResource):
         aws.kms.Alias(f"{name}-secrets", name=f"alias/{names.named('secrets')}", target_key_id=key.key_id, opts=opts)
         logs = aws.cloudwatch.LogGroup(
             f"{name}-logs",
-            # EKS writes to the group of this name (EKS docs, control plane logs).
-            name=f"/aws/eks/{names.stack}/cluster",
+            name=log_group(names.stack),
             retention_in_days=LOG_DAYS,
             tags=names.tags("logs"),
             opts=opts,

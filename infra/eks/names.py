@@ -27,6 +27,11 @@ SYSTEM_NODES = {NODE_GROUP_LABEL: SYSTEM_GROUP}
 """Node selector of the CPU nodes."""
 
 
+def log_group(stack: str) -> str:
+    """Return the group into which EKS writes the logs of a stack's control plane (EKS docs, control plane logs)."""
+    return f"/aws/eks/{stack}/cluster"
+
+
 @dataclass(frozen=True)
 class EksNames:
     """Names of a stack's resources in a region. The EKS cluster has the stack's own name."""

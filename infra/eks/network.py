@@ -7,6 +7,7 @@ Internet. Traffic to S3 uses its own endpoint in both cases.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
@@ -28,23 +29,27 @@ FLOW_LOGS = "flow-logs"
 
 @dataclass(frozen=True, kw_only=True)
 class VpcPlace:
-    """Where a cluster is: ids of the VPC, the GPU nodes' subnet, and the control plane's, the nodes' zone first."""
+    """Where a cluster is: ids of the VPC, the GPU nodes' subnet, and the control plane's, the nodes' zone first.
+
+    `before_gpu` and `before_system` are what the nodes in `gpu` and in the first of `private` depend on.
+    """
 
     vpc: pulumi.Input[str]
     gpu: pulumi.Input[str]
     private: tuple[pulumi.Input[str], pulumi.Input[str]]
+    before_gpu: Sequence[pulumi.Resource] = ()
+    before_system: Sequence[pulumi.Resource] = ()
 
 
 class ClusterVpc(pulumi.ComponentResource):
     """The VPC, its private subnets, and their route table, which has no route to the outside.
 
-    `private` are the control plane's subnets, the one in the nodes' zone first; `gpu` is the GPU nodes' subnet. A node
-    depends on its subnet's entry in `associations`: without it the node has no route to the outside.
+    `place` is where a cluster is in it: a node depends on the association of its subnet with the route table, without
+    which it has no route to the outside.
     """
 
     place: VpcPlace
     vpc: pulumi.Output[str]
-    gpu: pulumi.Output[str]
     private: tuple[pulumi.Output[str], pulumi.Output[str]]
     routes: pulumi.Output[str]
 
@@ -68,14 +73,20 @@ class ClusterVpc(pulumi.ComponentResource):
         for number, (cidr, zone) in enumerate(zip(self.addresses.private, self.zones, strict=True)):
             role = f"private-{number}"
             subnets[role] = subnet(role, names, opts, vpc=vpc.id, cidr=cidr, zone=zone, balancers="internal-elb")
-        self.associations: dict[str, pulumi.Resource] = {
+        associations = {
             role: aws.ec2.RouteTableAssociation(f"{name}-{role}", subnet_id=one.id, route_table_id=table.id, opts=opts)
             for role, one in subnets.items()
         }
         self.vpc, self.routes = vpc.id, table.id
-        self.gpu, self.private = subnets["gpu"].id, (subnets["private-0"].id, subnets["private-1"].id)
-        self.place = VpcPlace(vpc=self.vpc, gpu=self.gpu, private=self.private)
-        self.register_outputs({"vpc": self.vpc, "gpu": self.gpu, "private": list(self.private)})
+        gpu, self.private = subnets["gpu"].id, (subnets["private-0"].id, subnets["private-1"].id)
+        self.place = VpcPlace(
+            vpc=self.vpc,
+            gpu=gpu,
+            private=self.private,
+            before_gpu=[associations["gpu"]],
+            before_system=[associations["private-0"]],
+        )
+        self.register_outputs({"vpc": self.vpc, "gpu": gpu, "private": list(self.private)})
 
 
 def subnet(

@@ -6,7 +6,6 @@ subnets of `network.subnets` are read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +49,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     names = EksNames(pulumi.get_stack(), str(aws.config.region))
     # Before the first resource: what the subnets lack must leave nothing behind.
-    place = existing_place(settings) if settings.network.subnets else None
+    place = existing_place(settings) if settings.on_users_network else None
     stack = EksStack(settings, names, place)
     name, kubeconfig = names.named("ray"), stack.kubeconfig
     return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
@@ -85,13 +84,12 @@ class EksStack(pulumi.ComponentResource):
         names = replace(names, owner=random.RandomId("owner", byte_length=OWNER_BYTES, opts=opts).hex)
 
         routes: list[pulumi.Resource] = []
-        associations: dict[str, pulumi.Resource] = {}
         if place is None:
             network = ClusterVpc("cluster", settings, names, opts)
             if settings.hardening:
                 AuditedNetwork("hardening", names, opts, vpc=network.vpc)
             routes = egress(settings.access, names, opts, network=network)
-            place, associations = network.place, network.associations
+            place = network.place
         efa = EfaSecurityGroup("efa", names, opts, vpc=place.vpc)
         cluster = EksCluster("cluster", settings, names, opts, place=place)
         name = cluster.resource.name
@@ -105,7 +103,7 @@ class EksStack(pulumi.ComponentResource):
             "before-nodes", BEFORE_NODES, names, opts, cluster=name, kubernetes=version, roles={"vpc-cni": cni}
         ).addons
 
-        needs = [*routes, *before.values(), *_of(associations, "private-0")]
+        needs = [*routes, *before.values(), *place.before_system]
         private = place.private[0]
         system = SystemNodes(
             "system", settings, names, opts, cluster=name, role=role, subnet=private, depends_on=needs
@@ -127,7 +125,7 @@ class EksStack(pulumi.ComponentResource):
             subnet=place.gpu,
             security_groups=[cluster.security_group, efa.id],
             # The rights outlive the pods, which end with their nodes.
-            depends_on=[*routes, *before.values(), *_of(associations, "gpu"), *efa.rules, *rights],
+            depends_on=[*routes, *before.values(), *place.before_gpu, *efa.rules, *rights],
         ).group
         # The FSx driver has no role: it mounts a file system that the stack creates.
         after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if storage.bucket else [])]
@@ -160,8 +158,3 @@ class EksStack(pulumi.ComponentResource):
         self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
         self.token, self.serve_token = workload.token, workload.serve_token
         self.register_outputs({})
-
-
-def _of(associations: Mapping[str, pulumi.Resource], subnet: str) -> list[pulumi.Resource]:
-    """Return what a node of a subnet waits for; nothing in a VPC that exists."""
-    return [associations[subnet]] if subnet in associations else []

@@ -12,7 +12,7 @@ from ipaddress import IPv4Network
 
 import pulumi_gcp as gcp
 
-from infra.addresses import EXTRA_CPU_NODES, GKE_RESERVED, POD_PREFIX_PER_NODE
+from infra.addresses import EXTRA_CPU_NODES, GKE_RESERVED, POD_PREFIX_PER_NODE, nodes_of_pods
 from infra.gke.network import ClusterPlace
 from infra.settings import GkeSettings, SettingsError
 from infra.settings.problems import Finding, Problem
@@ -34,7 +34,7 @@ class Subnetwork:
 def existing_place(settings: GkeSettings, own_project: str) -> ClusterPlace:
     """Return the place of a cluster in the user's subnetwork. Raises `SettingsError` with everything that it lacks."""
     path = str(settings.network.subnetwork)
-    _, project, _, region, _, name = path.split("/")
+    project, region, name = settings.network.subnetwork_parts
     try:
         found = gcp.compute.get_subnetwork(project=project, region=region, name=name)
     except Exception as error:
@@ -61,7 +61,7 @@ def problems(found: Subnetwork, settings: GkeSettings) -> Iterator[Problem]:
     """Yield what a subnetwork lacks for this stack, each with the command that adds it."""
     network = settings.network
     path = str(network.subnetwork)
-    _, project, _, region, _, name = path.split("/")
+    project, region, name = network.subnetwork_parts
     update = f"gcloud compute networks subnets update {name} --project {project} --region {region}"
     pools = 2 if settings.nodes.fallback else 1
     nodes = pools * settings.nodes.max + settings.cluster.system_nodes + EXTRA_CPU_NODES
@@ -78,7 +78,7 @@ def problems(found: Subnetwork, settings: GkeSettings) -> Iterator[Problem]:
             message = f"The subnetwork has no secondary range of this name; it has {there}."
             yield problem(setting, wanted, message, f"{update} --add-secondary-ranges {wanted}=RANGE, or name another")
     if (pods := found.secondary.get(network.pods_range)) is not None:
-        room = 2 ** max(0, POD_PREFIX_PER_NODE - pods.prefixlen) if pods.prefixlen <= POD_PREFIX_PER_NODE else 0
+        room = nodes_of_pods(pods)
         if room < nodes:
             prefix = POD_PREFIX_PER_NODE - (nodes - 1).bit_length()
             message = f"{pods} has room for the pods of {room} nodes, a /24 each; the stack has up to {nodes}."

@@ -48,7 +48,7 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
     if problems := project_problems(gcp.config.project):
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     # Before the first resource: what the subnetwork lacks must leave nothing behind.
-    place = existing_place(settings, str(gcp.config.project)) if settings.network.subnetwork else None
+    place = existing_place(settings, str(gcp.config.project)) if settings.on_users_network else None
     stack = GkeStack(pulumi.get_stack(), settings, place)
     name, kubeconfig = stack.site.named("ray"), stack.kubeconfig
     return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)

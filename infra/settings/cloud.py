@@ -101,6 +101,10 @@ class CloudSettings(ClusterSettings, Section):
         def addresses(self) -> EksAddresses | GkeAddresses:
             """Address plan of the stack. Raises `BaseRangeError`, but not for valid settings."""
 
+        @property
+        def on_users_network(self) -> bool:
+            """Whether the nodes are in a network that the user has."""
+
     @property
     def namespace(self) -> str:
         """Namespace of Ray's objects."""

@@ -82,6 +82,11 @@ class EksSettings(CloudSettings):
         return EKS_CATALOG[self.nodes.machine]
 
     @property
+    def on_users_network(self) -> bool:
+        """Whether the nodes are in a network that the user has."""
+        return bool(self.network.subnets)
+
+    @property
     def addresses(self) -> EksAddresses:
         """Address plan of the stack."""
         base, public = IPv4Network(self.network.base_range), self.access.egress == "nat"

@@ -77,6 +77,11 @@ class GkeSettings(CloudSettings):
         return GKE_CATALOG[self.nodes.machine]
 
     @property
+    def on_users_network(self) -> bool:
+        """Whether the nodes are in a network that the user has."""
+        return self.network.subnetwork is not None
+
+    @property
     def addresses(self) -> GkeAddresses:
         """Address plan of the networks and nodes that the stack makes."""
         nics = 0 if self.fabric_row.managed else self.machine.nics

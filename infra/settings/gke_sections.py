@@ -129,3 +129,9 @@ class GkeNetwork(CloudNetwork):
     services_range: Text = Field(
         "services", title="a range's name", description="gke, with subnetwork: its secondary range of Services."
     )
+
+    @property
+    def subnetwork_parts(self) -> tuple[str, str, str]:
+        """Project, region and name of the user's subnetwork, if there is one."""
+        _, project, _, region, _, name = str(self.subnetwork).split("/")
+        return project, region, name

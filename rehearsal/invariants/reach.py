@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from itertools import combinations
 from typing import Any
 
-from infra.settings import CloudSettings, EksSettings, GkeSettings
+from infra.settings import EksSettings
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
 from rehearsal.invariants.placement import gpu_templates, pod_labels, pods_of, ray_pods, ray_workloads
@@ -111,17 +111,10 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
             yield f"every namespace is admitted: {metrics['from']}"
 
 
-def _of_the_user(settings: CloudSettings) -> bool:
-    """Return whether the nodes are in a network that the user has."""
-    if isinstance(settings, EksSettings):
-        return bool(settings.network.subnets)
-    return isinstance(settings, GkeSettings) and settings.network.subnetwork is not None
-
-
 def nodes_reach_the_internet_by_nat_alone(stack: Stack) -> Iterator[str]:
     """With access.egress: nat, and only then, the nodes' network has NAT, which is in a subnet with a route to the
     internet; nodes reach the cloud's storage without it. A network that the user has has its own."""
-    theirs = not stack.on_users_cluster and _of_the_user(stack.cloud)
+    theirs = not stack.on_users_cluster and stack.cloud.on_users_network
     tables = {at(one, "subnetId"): at(one, "routeTableId") for one in stack.of("RouteTableAssociation")}
     routes = [node for node in stack.of("Route") if at(node, "destinationCidrBlock") == "0.0.0.0/0"]
     ways_out = {at(node, "routeTableId") for node in routes if at(node, "gatewayId")}

@@ -5,8 +5,6 @@ UPDATE_GOLDENS=1 make test-pods PYTEST=tests/pods/test_first_up_in_pods.py    # 
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from infra.catalog.gcp import ACCELERATOR_LABEL
 from infra.catalog.machines import GKE_CATALOG
 from rehearsal.cluster.scaling import Scale
-from tests.console import BLOCK, UPDATE, agrees, commands
+from tests.console import bash, played
 from tests.pods.deployed_stack import RDMA_RAY, DeployedStack, user
 from tests.pods.pod_cluster import PodCluster
 
@@ -57,32 +55,18 @@ def test_steps_of_the_page(first: DeployedStack, tmp_path: Path) -> None:
     environment = user(file) | {"COLUMNS": "120"}
     environment["PATH"] = f"{RDMA_RAY.parent}:{environment['PATH']}"
     (folder := tmp_path / "project").mkdir()
-    page = updated = PAGE.read_text(encoding="utf-8")
-    ran = 0
-    for _, block in BLOCK.findall(page):
-        lines = []
-        for command in commands(block):
-            printed = command.shown
-            if _STACK in command.text:
-                ran += 1
-                done = subprocess.run(
-                    ["bash", "-c", command.text.replace(_STACK, "")],
-                    env=environment,
-                    cwd=folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    timeout=900,
-                )
-                assert done.returncode == 0, f"$ {command.text}\n{done.stdout}"
-                said = done.stdout.replace(str(folder), "/home/me/project")
-                printed = [line.rstrip() for line in said.splitlines()]
-                if UPDATE not in os.environ:
-                    assert agrees(command.shown, printed), f"$ {command.text}\n{done.stdout}"
-            lines += [f"$ {command.text}", *(command.shown if agrees(command.shown, printed) else printed)]
-        updated = updated.replace(block, "".join(f"{line}\n" for line in lines))
-    assert ran >= 4
+    page, ran = PAGE.read_text(encoding="utf-8"), []
+
+    def run(command: str) -> str | None:
+        if _STACK not in command:
+            return None
+        ran.append(command)
+        done = bash(command.replace(_STACK, ""), folder, environment, 900)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+        return done.stdout.replace(str(folder), "/home/me/project")
+
+    updated = played(page, folder, run)
+    assert len(ran) >= 4
     assert any((tmp_path / "shared").rglob("*")), "no checkpoint in the bucket"
     if updated != page:
         PAGE.write_text(updated, encoding="utf-8")

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.console import ANY_LINES, BLOCK, UPDATE, agrees, commands
+from tests.console import ANY_LINES, agrees, bash, played
 from tests.workloads.conftest import Cluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
@@ -32,31 +31,13 @@ def test_recipe_prints_what_the_page_shows(
     text = dict(sections())[title]
     folder = tmp_path_factory.mktemp("recipe")
     environment = cluster.environment() | {"PATH": f"{cluster.command.parent}:{os.environ['PATH']}", "COLUMNS": "120"}
-    updated = text
-    for kind, block in BLOCK.findall(text):
-        if kind != "console":
-            (folder / kind.split()[1]).write_text(block, encoding="utf-8")
-            continue
-        lines = []
-        for command in commands(block):
-            # bash: `$ command && echo $?` works; stdout and stderr in the order that a terminal shows.
-            done = subprocess.run(
-                ["bash", "-c", command.text],
-                env=environment,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-            text_of = done.stdout.replace(str(folder), "/home/me/project").replace(str(cluster.logs), "/tmp/rdma-ray")
-            printed = [line.rstrip() for line in text_of.splitlines()]
-            if UPDATE not in os.environ:
-                assert agrees(command.shown, printed), f"$ {command.text}\n{done.stdout}"
-            lines += [f"$ {command.text}", *(command.shown if agrees(command.shown, printed) else printed)]
-        updated = updated.replace(block, "".join(f"{line}\n" for line in lines))
+
+    def run(command: str) -> str:
+        # bash: `$ command && echo $?` works.
+        said = bash(command, folder, environment, 300).stdout
+        return said.replace(str(folder), "/home/me/project").replace(str(cluster.logs), "/tmp/rdma-ray")
+
+    updated = played(text, folder, run)
     if updated != text:
         PAGE.write_text(PAGE.read_text(encoding="utf-8").replace(text, updated), encoding="utf-8")
 
