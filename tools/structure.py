@@ -36,7 +36,7 @@ HOMES = {
 }
 MAX_LINES = 400
 # Lines of Python per folder, and of the reviewed lists. A commit that raises one says what cannot be removed instead.
-BUDGET = {"infra": 15_380, "workloads": 29_890, "tools": 5_850, "rehearsal": 15_760, "tests": 47_270}
+BUDGET = {"infra": 15_380, "workloads": 29_890, "tools": 5_850, "rehearsal": 15_760, "tests": 47_318}
 GOLDEN, GOLDEN_BUDGET = "tests/rehearsal/golden", 9_760
 SHORT_LINES, MAX_SHORT_FILES = 40, 28
 

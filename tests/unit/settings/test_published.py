@@ -31,3 +31,7 @@ def test_stack_file_is_valid(name: str, tmp_path: Path) -> None:
 
 def test_a_users_cluster_has_five() -> None:
     assert len([name for name in FILES if name.startswith("kubernetes-")]) == 5
+
+
+def test_each_published_blueprint_has_one() -> None:
+    assert len([name for name in FILES if name.startswith("blueprints-")]) == 5
