@@ -257,7 +257,8 @@ def nccl_job(
         raise ValueError("target local: its nodes are processes of this machine; use `rdma-ray bench nccl`")
     queue = queue or settings.local_queue
     if not settings.gpus_per_node:
-        raise ValueError("nodes.gpus 0: nccl-tests needs GPUs; use `rdma-ray bench nccl`")
+        where = f"nodes.machine {settings.machine.name}" if isinstance(settings, CloudSettings) else "nodes.gpus 0"
+        raise ValueError(f"{where}: nccl-tests needs GPUs; use `rdma-ray bench nccl`")
     if planned.machine is not None and not planned.machine.rdma:
         name = planned.machine.name
         raise ValueError(

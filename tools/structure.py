@@ -36,8 +36,8 @@ HOMES = {
 }
 MAX_LINES = 400
 # Lines of Python per folder, and of the reviewed lists. A commit that raises one says what cannot be removed instead.
-BUDGET = {"infra": 15_380, "workloads": 29_890, "tools": 5_850, "rehearsal": 15_760, "tests": 47_318}
-GOLDEN, GOLDEN_BUDGET = "tests/rehearsal/golden", 9_760
+BUDGET = {"infra": 15_414, "workloads": 29_890, "tools": 5_850, "rehearsal": 15_785, "tests": 47_333}
+GOLDEN, GOLDEN_BUDGET = "tests/rehearsal/golden", 9_804
 SHORT_LINES, MAX_SHORT_FILES = 40, 28
 
 

@@ -24,6 +24,8 @@ DSTACK = "dstack docs, NCCL test of A4, read 2026-08"
 ADT = "awslabs/awsome-distributed-ai: nccl-tests, 95b939cd, 2026-07-23"
 ADT_TOPOLOGY = "awslabs/awsome-distributed-ai: topology-aware-nccl-tests, 95b939cd, 2026-07-23"
 CRE = "NVIDIA Cluster Readiness Engine docs, read 2026-08"
+NCCL_1264 = "NVIDIA/nccl issue 1264: 450 of 900 GB/s, p2pBandwidthLatencyTest on H100 SXM"
+GENERATIONS = "alpha-one-index/ai-infra-index: NVLink generations, total of both directions, read 2026-11"
 STAS = "stas00/ml-engineering: network/README.md, 744d01e, 2026-08-22"
 
 
@@ -126,3 +128,21 @@ BASELINES: dict[str, tuple[Baseline, ...]] = {
         Baseline("all_reduce", 2, 64 * GIB, 751.0, ADT, "low", note="Published once, not confirmed."),
     ),
 }
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """NVLink bandwidth of one GPU: GB/s (decimal) in each direction."""
+
+    bandwidth: float
+    source: str
+
+
+NVLINK: dict[str, NvLink] = {
+    "A100": NvLink(300.0, GENERATIONS),
+    "H100": NvLink(450.0, NCCL_1264),
+    "H200": NvLink(450.0, GENERATIONS),
+    "B200": NvLink(900.0, GENERATIONS),
+    "GB200": NvLink(900.0, GENERATIONS),
+}
+"""By `Machine.gpu`. B300 is missing: no published figure was found."""

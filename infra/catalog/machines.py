@@ -21,6 +21,10 @@ GKE_GPUS = (
 GCE_G2 = (
     "AI Hypercomputer docs, evaluate-general-gpus, G2 series; create-vms-in-bulk-g2 (no pd-standard); read 2026-11-28"
 )
+GCE_N2D = (
+    "GoogleCloudPlatform/cluster-autoscaler: pkg/cloudprovider/gke/machinetypes, 7d250507, 2026-08-21; pd-balanced and "
+    "spot: kubernetes/autoscaler: gce_price_info.go, 0411d1c8, read 2026-11-28; reservation, 1.27: unverified"
+)
 GKE_FLEX = "GKE docs concepts/dws, read 2026-08"
 TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: examples, 10470803, 2026-06-25"
 GCE_MACHINES = "Compute Engine docs accelerator-optimized-machines (GB there are GiB), read 2026-11"
@@ -34,14 +38,12 @@ EC2_GPU_DIRECT = "aws/aws-ofi-nccl #547, 2025-08-12: the P series only; #1057, 2
 KARPENTER = "aws/karpenter-provider-aws 1.15.1: zz_generated bandwidth and efa_metadata, 2026-07"
 EKSCTL_BLOCKS = "eksctl-io/eksctl: CBRSupported, 99984adb6, 2026-08; EC2 docs, Capacity Blocks"
 OUR_CHOICE = "this project's choice, 2026-11: the rest is ample for the kubelet, system pods and daemon sets"
-NCCL_1264 = "NVIDIA/nccl issue 1264: 450 of 900 GB/s, p2pBandwidthLatencyTest on H100 SXM"
-GENERATIONS = "alpha-one-index/ai-infra-index: NVLink generations, total of both directions, read 2026-11"
 OUR_SUPPORT = "this project, 2026-11"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine type with GPUs. Its `transport` is `socket` if it has no RDMA NIC.
+    """A machine type of Ray workers. Its `transport` is `socket` if it has no RDMA NIC; `gpu` is empty without GPUs.
 
     Units: `vcpus` are logical CPUs; `memory_mib` MiB of the machine; `pod_cpus` logical CPUs and `pod_memory_gib` GiB
     that a node's single worker pod requests; `nics` RDMA NICs of the machine; `gbps_per_nic` Gbit/s of one of them in
@@ -84,9 +86,10 @@ class Machine:
 class GkeMachine(Machine):
     """A Google Cloud machine type.
 
-    `accelerator` is the value of cloud.google.com/gke-accelerator. `min_versions` are the lowest GKE versions: "nodes"
-    for the machine itself, the others for a feature on it. `local_ssds` counts disks. `network_profile` is the
-    part after ZONE-. `nccl_tuner` is a file in /usr/local/gib/configs, None if set_nccl_env.sh chooses the settings.
+    `accelerator` is the value of cloud.google.com/gke-accelerator, empty without GPUs. `min_versions` are the lowest
+    GKE versions: "nodes" for the machine itself, the others for a feature on it. `local_ssds` counts disks.
+    `network_profile` is the part after ZONE-. `nccl_tuner` is a file in /usr/local/gib/configs, None if
+    set_nccl_env.sh chooses the settings.
     Without RDMA there are none, and `nccl_installer` is empty.
     """
 
@@ -240,6 +243,18 @@ _G2_8 = GkeMachine(
 
 _G2_4 = replace(_G2_8, name="g2-standard-4", vcpus=4, memory_mib=16 * 1024, pod_cpus=3, pod_memory_gib=9)
 
+# Without GPUs: data processing, or processes that communicate over sockets.
+_N2D_8 = replace(
+    _G2_8,
+    name="n2d-standard-8",
+    gpu="",
+    gpus=0,
+    accelerator="",
+    sources={**dict.fromkeys(_G2_8.sources, GCE_N2D), "pod_cpus": OUR_CHOICE, "pod_memory_gib": OUR_CHOICE},
+)
+
+_N2D_16 = replace(_N2D_8, name="n2d-standard-16", vcpus=16, memory_mib=64 * 1024, pod_cpus=14, pod_memory_gib=52)
+
 _P4D = EksMachine(
     name="p4d.24xlarge",
     cloud="eks",
@@ -348,29 +363,11 @@ _P5_4 = replace(
     },
 )
 
-GKE_CATALOG: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X, _G2_4, _G2_8)}
+GKE_CATALOG: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X, _G2_4, _G2_8, _N2D_8, _N2D_16)}
 EKS_CATALOG: dict[str, EksMachine] = {
     row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300, _G6, _G6E, _G7E, _P5_4)
 }
 CATALOG: dict[str, Machine] = {**GKE_CATALOG, **EKS_CATALOG}
-
-
-@dataclass(frozen=True)
-class NvLink:
-    """NVLink bandwidth of one GPU: GB/s (decimal) in each direction."""
-
-    bandwidth: float
-    source: str
-
-
-NVLINK: dict[str, NvLink] = {
-    "A100": NvLink(300.0, GENERATIONS),
-    "H100": NvLink(450.0, NCCL_1264),
-    "H200": NvLink(450.0, GENERATIONS),
-    "B200": NvLink(900.0, GENERATIONS),
-    "GB200": NvLink(900.0, GENERATIONS),
-}
-"""By `Machine.gpu`. B300 is missing: no published figure was found."""
 
 _CPU_MACHINES = {
     # The number is that of vCPUs. C4A, N4A and T2A are Arm (Compute Engine docs, general-purpose machines; unverified).

@@ -12,6 +12,8 @@ LOCAL_QUEUE = "gpu"
 
 GPU = "nvidia.com/gpu"
 """Resource and taint of GPUs (NVIDIA/k8s-device-plugin, README; GKE docs, GPUs; read 2026-11)."""
+WORKER_TAINT = "rdma-ray/worker"
+"""Taint of worker nodes without GPUs: other pods would keep an idle node up."""
 EFA = "vpc.amazonaws.com/efa"
 """Resource of the EFA device plugin (aws/eks-charts: aws-efa-k8s-device-plugin; read 2026-11)."""
 NODE_TYPE, RAY_CLUSTER = "ray.io/node-type", "ray.io/cluster"

@@ -15,12 +15,11 @@ from pulumi_gcp import compute, container
 
 from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, GkeCapacity
 from infra.catalog.gcp import FALLBACK_POOL, GPU_POOL
-from infra.catalog.names import GPU
 from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.cluster import GkeCluster, keep_pool
 from infra.gke.names import Site
 from infra.gke.network import NodeNetwork
-from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL
+from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL, worker_taint
 from infra.kubernetes.resources import kubernetes_object
 from infra.settings import GkeSettings
 
@@ -141,18 +140,19 @@ class GpuPools(pulumi.ComponentResource):
             **self._cluster.node_config(self._site),
             "machine_type": self._machine_type,
             "reservation_affinity": affinity,
-            "guest_accelerators": [
-                {
-                    "type": machine.accelerator,
-                    "count": machine.gpus,
-                    "gpu_driver_installation_config": {"gpu_driver_version": nodes.gpu_driver.upper()},
-                }
-            ],
             "disk_type": machine.boot_disk,
             "disk_size_gb": nodes.boot_disk_gib,
             "labels": _labels(self._settings),
             "taints": _taints(self._settings),
         }
+        if machine.gpus:
+            node["guest_accelerators"] = [
+                {
+                    "type": machine.accelerator,
+                    "count": machine.gpus,
+                    "gpu_driver_installation_config": {"gpu_driver_version": nodes.gpu_driver.upper()},
+                }
+            ]
         if capacity.flex_start:
             node["flex_start"] = True
             if nodes.max_run_hours:
@@ -214,10 +214,13 @@ def _labels(settings: GkeSettings) -> dict[str, str]:
 
 
 def _taints(settings: GkeSettings) -> list[container.NodePoolNodeConfigTaintArgsDict]:
-    """Return the taints that repel pods without a GPU and, with a ComputeClass, pods that do not select it.
+    """Return the taints that repel pods other than workers and, with a ComputeClass, pods that do not select it.
 
-    GKE adds the first taint as well. Declared here, it also applies to the pool's first node, and to the autoscaler's
-    plans while the pool is empty.
+    GKE adds the first taint as well, to nodes with GPUs. Declared here, it also applies to the pool's first node, and
+    to the autoscaler's plans while the pool is empty.
     """
-    taints = {GPU: "present", **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {})}
+    taints = {
+        worker_taint(settings.machine): "present",
+        **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {}),
+    }
     return [{"key": key, "value": value, "effect": "NO_SCHEDULE"} for key, value in taints.items()]

@@ -18,7 +18,7 @@ from infra.catalog.gcp import (
     TOPOLOGY,
 )
 from infra.catalog.machines import GkeMachine
-from infra.catalog.names import rdma_network
+from infra.catalog.names import GPU, WORKER_TAINT, rdma_network
 from infra.fabric import GPU_TOLERATION, SHM_MOUNT, GpuPod, shared_memory, whole_node, with_fabric
 from infra.kubernetes.pods import NOTICE_S, cpu_worker_resources, elastic, head_resources
 from infra.kubernetes.queue_args import Flavor, QueueArgs
@@ -70,10 +70,10 @@ def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
     """Return the requirements of a worker pod with the stack's fabric. Raises ValueError for an unsupported machine."""
     if machine.pod_cpus is None or machine.pod_memory_gib is None:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
-    selector = {ACCELERATOR_LABEL: machine.accelerator}
+    selector = {ACCELERATOR_LABEL: machine.accelerator} if machine.gpus else {POOL_LABEL: GPU_POOL}
     # None for cloud.google.com/impending-node-termination, whose effect is NoSchedule (arguments of GKE's
     # maintenance-handler, seen 2026): GKE deletes the pods of such a node, and no new one should start there.
-    tolerations: list[dict[str, str]] = [dict(GPU_TOLERATION)]
+    tolerations: list[dict[str, str]] = [{**GPU_TOLERATION, "key": worker_taint(machine)}]
     if settings.compute_class:
         # GKE rejects pods that select a ComputeClass and an accelerator.
         selector = {COMPUTE_CLASS_LABEL: COMPUTE_CLASS}
@@ -109,6 +109,11 @@ def _interfaces(machine: GkeMachine) -> dict[str, str]:
     networks = ["default", GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine.nics))]
     interfaces = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
     return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(interfaces)}
+
+
+def worker_taint(machine: GkeMachine) -> str:
+    """Return the key of the taint that keeps other pods away from the workers' nodes."""
+    return GPU if machine.gpus else WORKER_TAINT
 
 
 def _exactly(key: str, value: str) -> dict[str, str]:

@@ -59,7 +59,7 @@ class CloudSettings(ClusterSettings, Section):
         description="The one zone of every GPU node. gke: a zone such as us-central1-b; eks: an availability zone such "
         "as us-east-1a, or its id such as use1-az1.",
     )
-    nodes: CloudNodes = Field(description="GPU machines that run Ray workers.")
+    nodes: CloudNodes = Field(description="Machines that run Ray workers, with GPUs or, on gke, without.")
     fabric: str = Field(
         title="fabric",
         description="How pods reach the RDMA NICs. "

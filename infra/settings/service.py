@@ -72,6 +72,7 @@ class ServiceRules:
         if self.ray.mode == "service" and wanted > gpus:
             name = "node" if self.machine is None else self.machine.name
             fix = f"set service.gpusPerReplica to {gpus} or less, or choose a smaller model"
+            fix = fix if gpus else "choose nodes with GPUs, or another ray.mode"
             yield Finding(f"No replica with {wanted} GPUs fits on one {name}, which has {gpus}.", fix)
 
     @rule("service.maxReplicas", "service.gpusPerReplica", "ray.maxWorkers", source=REPLICAS)

@@ -11,7 +11,15 @@ from infra.catalog.names import OTHER_GROUP
 from rehearsal.engine.kind import value_at
 from rehearsal.graph import GraphNode
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import CHARTS, MachinePool, Pods, gpu_pods, gpu_pools, gpu_templates, pods_of
+from rehearsal.invariants.placement import (
+    CHARTS,
+    MachinePool,
+    Pods,
+    pods_of,
+    worker_pods,
+    worker_pools,
+    worker_templates,
+)
 
 RESOURCES = [row.resource.name for row in FABRICS.values() if row.resource]
 VPC = "gcp:compute/network:Network"
@@ -23,12 +31,12 @@ def nodes_have_every_nic(stack: Stack) -> Iterator[str]:
     if stack.on_users_cluster:
         return
     nics, subnets = CATALOG[stack.cloud.nodes.machine].nics, _subnets(stack)
-    for pool in gpu_pools(stack) if stack.cloud.target == "gke" else ():
+    for pool in worker_pools(stack) if stack.cloud.target == "gke" else ():
         yield from differs(pool.name, sorted(_places(pool)), sorted(subnets))
         managed = at(pool.node, "networkConfig.acceleratorNetworkProfile") is not None
         rdma = sum(at(network, "networkProfile") is not None for network in subnets.values())
         yield from differs("RDMA subnets", rdma, 0 if managed else nics)
-    for template in gpu_templates(stack):
+    for template in worker_templates(stack):
         asked = at(template, "networkInterfaces") or []
         efas = sum(one["interfaceType"] in ("efa", "efa-only") for one in asked)
         first = sum(one["networkCardIndex"] == one["deviceIndex"] == 0 for one in asked)
@@ -41,7 +49,7 @@ def pods_have_every_nic_of_their_node(stack: Stack) -> Iterator[str]:
     parameters = {name_of(node): at(node, "spec") for node in stack.of("GKENetworkParamSet")}
     objects = stack.of("kubernetes:networking.gke.io/v1:Network")
     networks = {name_of(node): parameters[at(node, "spec.parametersRef.name")] for node in objects}
-    for pods in gpu_pods(stack):
+    for pods in worker_pods(stack):
         names = [one["network"] for one in json.loads(pods.annotations.get("networking.gke.io/interfaces", "[]"))]
         yield from differs(f"{pods}: additional networks", set(names[1:]), set(networks))
         listed = [networks[name] for name in names[1:]]
@@ -52,7 +60,7 @@ def pods_have_every_nic_of_their_node(stack: Stack) -> Iterator[str]:
         ways = [number for number in (rdma, *asked, _claimed(stack, pods)) if number]
         nics = own.resource.amount(nics=nics, gpus=gpus) if own.resource else nics
         yield from differs(f"{pods}: NICs", ways, [nics] if own.transport.rdma and pods.name != OTHER_GROUP else [])
-        for pool in gpu_pools(stack) if names else ():
+        for pool in worker_pools(stack) if names else ():
             places = [(one["vpc"], one["vpcSubnet"]) for one in listed]
             yield from differs(f"{pods} on {pool.name}", [names[0], *places], ["default", *_places(pool)])
 
@@ -67,7 +75,7 @@ def rdma_network_has_no_rules(stack: Stack) -> Iterator[str]:
 def devices_have_one_provider(stack: Stack) -> Iterator[str]:
     """Each device that pods request has one provider, which runs on their nodes: a plugin for EFA resources or DRANET
     for claims, never both. GKE provides GPUs and managed DRANET itself, and a user's cluster all devices."""
-    for pods in gpu_pods(stack):
+    for pods in worker_pods(stack):
         wanted = {"nvidia-device-plugin": stack.cluster.target == "eks"}
         for chart, row in CHARTS.items():
             claimed = row == stack.cluster.fabric_row and _claimed(stack, pods) > 0
@@ -76,14 +84,14 @@ def devices_have_one_provider(stack: Stack) -> Iterator[str]:
         yield from differs("drivers", {chart: len(stack.charts(chart)) for chart in wanted}, wanted)
     for release in stack.charts(*(chart for chart, row in CHARTS.items() if "eks" in row.targets)):
         machines = set(at(release, "values.supportedInstanceLabels.values"))
-        yield from differs(release.name, machines, {pool.machine for pool in gpu_pools(stack)})
+        yield from differs(release.name, machines, {pool.machine for pool in worker_pools(stack)})
 
 
 def the_installer_writes_what_pods_mount(stack: Stack) -> Iterator[str]:
     """Folders that pods with GPUs mount from their host, or folders in them, are those that the installer writes."""
     daemons = [pods for node in stack.of("DaemonSet") for pods in pods_of(node)]
     written = [str(value_at(volume, "hostPath.path")) for pods in daemons for volume in pods.volumes]
-    for pods in gpu_pods(stack):
+    for pods in worker_pods(stack):
         for path in filter(None, (value_at(volume, "hostPath.path") for volume in pods.volumes)):
             if not any(f"{one}/".startswith(f"{path}/") for one in written):
                 yield f"{pods} mount {path}, and the installer writes {written}"

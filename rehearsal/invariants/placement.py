@@ -16,6 +16,7 @@ from rehearsal.graph import GraphNode
 from rehearsal.invariants.invariant import Stack, at, name_of
 
 GPU = "nvidia.com/gpu"
+WORKER_GROUP = "gpu-group"
 CHARTS = {row.chart.name.rpartition("/")[2]: row for row in FABRICS.values() if row.chart}
 """Fabric of each driver's chart."""
 DAEMONS = ("nvidia-device-plugin", *CHARTS)
@@ -38,6 +39,11 @@ class MachinePool:
     taints: Mapping[str, str]
     gpus: int
     most: int
+
+    @property
+    def workers(self) -> bool:
+        """Whether its nodes are for Ray's workers: all but the CPU nodes of the head."""
+        return self.name != "system"
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,11 @@ class Pods:
         """GPUs of one pod."""
         return int(self.asks.get(GPU, 0))
 
+    @property
+    def workers(self) -> bool:
+        """Whether each pod is a worker that owns its node, whose machine may have no GPU."""
+        return self.gpus > 0 or self.name == WORKER_GROUP or self.owner.type.endswith(":Job")
+
     def tolerated(self, taints: Mapping[str, str]) -> set[str]:
         """Return the keys of the taints that the pods tolerate."""
         return {
@@ -93,14 +104,14 @@ def pools(stack: Stack) -> list[MachinePool]:
     return [*found, *(_node_group(node, templates[at(node, "launchTemplate.id")]) for node in stack.of("NodeGroup"))]
 
 
-def gpu_pools(stack: Stack) -> list[MachinePool]:
-    """Return the node pools or groups with GPUs."""
-    return [pool for pool in pools(stack) if pool.gpus]
+def worker_pools(stack: Stack) -> list[MachinePool]:
+    """Return the node pools or groups of Ray's workers."""
+    return [pool for pool in pools(stack) if pool.workers]
 
 
-def gpu_templates(stack: Stack) -> list[GraphNode]:
-    """Return the launch templates of the node groups with GPUs."""
-    used = {at(pool.node, "launchTemplate.id") for pool in gpu_pools(stack)}
+def worker_templates(stack: Stack) -> list[GraphNode]:
+    """Return the launch templates of the node groups of Ray's workers."""
+    used = {at(pool.node, "launchTemplate.id") for pool in worker_pools(stack)}
     return [node for node in stack.of("LaunchTemplate") if node.id in used]
 
 
@@ -146,9 +157,9 @@ def ray_pods(stack: Stack) -> list[Pods]:
     return [pods for workload in workloads(stack) for pods in pods_of(workload)]
 
 
-def gpu_pods(stack: Stack) -> list[Pods]:
-    """Return the pods with GPUs."""
-    return [pods for pods in ray_pods(stack) if pods.gpus]
+def worker_pods(stack: Stack) -> list[Pods]:
+    """Return the pods of workers that own their node."""
+    return [pods for pods in ray_pods(stack) if pods.workers]
 
 
 def selected(stack: Stack, pods: Pods) -> list[MachinePool]:
@@ -189,12 +200,12 @@ GROUPS: Mapping[str, Callable[[Stack], list[GraphNode]]] = {
     "control-plane-logs": lambda stack: [
         node for node in stack.of("LogGroup") if str(at(node, "name")).startswith("/aws/eks/")
     ],
-    "gpu-nodes": lambda stack: [pool.node for pool in gpu_pools(stack)],
+    "gpu-nodes": lambda stack: [pool.node for pool in worker_pools(stack)],
     "public-routes": lambda stack: [route for route in stack.of("Route") if at(route, "gatewayId")],
     "rules-of-efa": lambda stack: _rules(stack, "-efa"),
     "rules-of-fsx": lambda stack: _rules(stack, "-fsx"),
     "rules-of-webhooks": _rules_of_webhooks,
-    "system-nodes": lambda stack: [pool.node for pool in pools(stack) if not pool.gpus],
+    "system-nodes": lambda stack: [pool.node for pool in pools(stack) if not pool.workers],
 }
 
 

@@ -12,7 +12,7 @@ from rehearsal.clouds.kubernetes.identity import QUEUE
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import Json, value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import GPU, MachinePool, Pods, gpu_pools, pods_of, pools, ray_pods, workloads
+from rehearsal.invariants.placement import GPU, MachinePool, Pods, pods_of, pools, ray_pods, worker_pools, workloads
 
 FRAMEWORKS = {"RayCluster": "ray.io/raycluster", "RayJob": "ray.io/rayjob", "Job": "batch/job"}
 MAX_RUN = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
@@ -30,8 +30,13 @@ class Flavor:
     pools: list[MachinePool]
 
     def takes(self, pods: Pods) -> bool:
-        """Return whether these are the nodes for pods: those with GPUs for pods with GPUs."""
-        return bool(self.quota.get(GPU)) == bool(pods.gpus)
+        """Return whether these are the nodes for pods: those of workers for workers."""
+        return self.workers == pods.workers
+
+    @property
+    def workers(self) -> bool:
+        """Whether these are nodes of workers."""
+        return any(pool.workers for pool in self.pools)
 
 
 def workloads_wait_in_the_queue(stack: Stack) -> Iterator[str]:
@@ -69,7 +74,7 @@ def quotas_are_between_pods_and_nodes(stack: Stack) -> Iterator[str]:
                     yield f"{flavor.name}: {flavor.quota.get(resource)} {resource} for {pods.count} {pods} with {each}"
         for resource, quota in flavor.quota.items():
             most = nodes * max((asks.get(resource, Decimal(0)) for _, asks in requests), default=Decimal(0))
-            if quota > most and (flavor.quota.get(GPU) or resource not in ("cpu", "memory")):
+            if quota > most and (flavor.workers or resource not in ("cpu", "memory")):
                 yield f"{flavor.name}: {quota} {resource}, and {nodes} nodes have {most}"
 
 
@@ -78,7 +83,8 @@ def flavors_are_the_nodes_of_the_stack(stack: Stack) -> Iterator[str]:
     nodes of their only flavor themselves, or Kueue would write selectors into the program's objects."""
     flavors = _flavors(stack)
     for flavor in flavors:
-        if not flavor.pools or any(bool(pool.gpus) != bool(flavor.quota.get(GPU)) for pool in flavor.pools):
+        alike = {(pool.workers, bool(pool.gpus)) for pool in flavor.pools}
+        if alike != {(flavor.workers, bool(flavor.quota.get(GPU)))}:
             yield f"{flavor.name} selects {[pool.name for pool in flavor.pools]}"
         yield from differs(f"{flavor.name}: tolerations", flavor.spec.get("tolerations"), None)
     if flavors:
@@ -96,7 +102,7 @@ def flavors_are_the_nodes_of_the_stack(stack: Stack) -> Iterator[str]:
 def queued_nodes_are_requested(stack: Stack) -> Iterator[str]:
     """Exactly the flavors of queued pools have the admission check that requests nodes; a request is for one set of
     pods with GPUs, resources that GKE knows, and the run time of the pool's nodes."""
-    queued = [pool for pool in gpu_pools(stack) if at(pool.node, "queuedProvisioning.enabled")]
+    queued = [pool for pool in worker_pools(stack) if at(pool.node, "queuedProvisioning.enabled")]
     named = {name_of(node): at(node, "spec.managedResources") for node in stack.of("ProvisioningRequestConfig")}
     checks = stack.of("AdmissionCheck")
     flavors = [flavor.name for flavor in _flavors(stack) if any(pool in queued for pool in flavor.pools)]

@@ -10,7 +10,7 @@ from typing import Any
 from infra.settings import EksSettings
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
-from rehearsal.invariants.placement import gpu_templates, pod_labels, pods_of, ray_pods, ray_workloads
+from rehearsal.invariants.placement import pod_labels, pods_of, ray_pods, ray_workloads, worker_templates
 
 VPC, PLANE = "gcp:compute/network:Network", "privateClusterConfig.masterIpv4CidrBlock"
 GKE, EKS = "gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"
@@ -154,7 +154,7 @@ def security_groups_admit_their_peers(stack: Stack) -> Iterator[str]:
     rules = {(node.type.rpartition(":")[2], *(at(node, path) for path in paths)) for node in stack.of(*RULES)}
     nodes = {value_at(node.outputs, "vpcConfig.clusterSecurityGroupId") for node in stack.of(EKS)}
     itself = {rule[1] for rule in rules if {(kind, rule[1], rule[1], "-1", None, None) for kind in RULES} <= rules}
-    for one in (one for template in gpu_templates(stack) for one in at(template, "networkInterfaces")):
+    for one in (one for template in worker_templates(stack) for one in at(template, "networkInterfaces")):
         groups = set(one.get("securityGroups") or [])
         if groups != nodes | itself or not itself:
             yield f"card {one['networkCardIndex']} has {groups}, and {itself} are open to themselves"

@@ -13,50 +13,50 @@ from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs
 from rehearsal.invariants.placement import (
     Pods,
-    gpu_pods,
-    gpu_pools,
     pods_of,
     pools,
     ray_spec,
     ray_workloads,
     selected,
     variable,
+    worker_pods,
+    worker_pools,
     workloads,
 )
 
 
 def selectors_match_nodes(stack: Stack) -> Iterator[str]:
-    """Pods select nodes of the stack: those with GPUs only GPU pools, daemons every GPU pool, all others only pools
-    without GPUs; a ComputeClass lists every GPU pool."""
+    """Pods select nodes of the stack: workers only pools of workers, daemons all of these, and all others only the CPU
+    nodes; a ComputeClass lists every pool of workers."""
     for pods in [] if stack.on_users_cluster else _every_pods(stack):
         found = selected(stack, pods)
-        if pods.daemon and not {pool.name for pool in gpu_pools(stack)} <= {pool.name for pool in found}:
+        if pods.daemon and not {pool.name for pool in worker_pools(stack)} <= {pool.name for pool in found}:
             yield f"{pods} run only on {[pool.name for pool in found]}"
-        elif not pods.daemon and (not found or any(bool(pool.gpus) != bool(pods.gpus) for pool in found)):
+        elif not pods.daemon and (not found or any(pool.workers != pods.workers for pool in found)):
             yield f"{pods} select {[pool.name for pool in found]}"
     for node in stack.of("ComputeClass"):
         listed = [pool for priority in at(node, "spec.priorities") for pool in priority["nodepools"]]
-        yield from differs(f"{node.name} lists", sorted(listed), sorted(pool.name for pool in gpu_pools(stack)))
+        yield from differs(f"{node.name} lists", sorted(listed), sorted(pool.name for pool in worker_pools(stack)))
 
 
 def taints_keep_others_away(stack: Stack) -> Iterator[str]:
-    """GPU pools alone have taints; pods with GPUs and daemons tolerate all of them, and other pods none."""
+    """Pools of workers alone have taints; workers and daemons tolerate all of them, and other pods none."""
     for pool in pools(stack):
-        if bool(pool.gpus) != bool(pool.taints):
+        if pool.workers != bool(pool.taints):
             yield f"{pool.name} has the taints {dict(pool.taints)}"
         for pods in _every_pods(stack):
             # NVIDIA's chart tolerates its own taint by default.
             default = pods.daemon and pods.owner.type.endswith(":Release") and "tolerations" not in pods.spec
-            if (pods.gpus or pods.daemon) and pool in selected(stack, pods) and not default:
+            if (pods.workers or pods.daemon) and pool in selected(stack, pods) and not default:
                 yield from differs(f"{pods} on {pool.name}", pods.tolerated(pool.taints), set(pool.taints))
-            elif not pods.gpus and not pods.daemon:
+            elif not pods.workers and not pods.daemon:
                 yield from differs(f"{pods} on {pool.name}", pods.tolerated(pool.taints), set())
 
 
 def gpu_pods_take_their_node_whole(stack: Stack) -> Iterator[str]:
     """A pod with GPUs requests all GPUs of its node, no more CPUs and memory than the machine has, no less than its
     limits, and shared memory within that."""
-    for pods in gpu_pods(stack):
+    for pods in worker_pods(stack):
         resources = pods.containers[0]["resources"]
         yield from differs(f"{pods}: requests", resources.get("requests"), resources.get("limits"))
         shared = sum(amount(value_at(volume, "emptyDir.sizeLimit") or 0) for volume in pods.volumes)
@@ -74,11 +74,11 @@ def nodes_are_what_was_asked_for(stack: Stack) -> Iterator[str]:
     if stack.on_users_cluster:
         return
     nodes, workers = stack.cloud.nodes, stack.cloud.ray.max_workers
-    found = [(pool.machine, pool.gpus, pool.most) for pool in gpu_pools(stack)]
+    found = [(pool.machine, pool.gpus, pool.most) for pool in worker_pools(stack)]
     yield from differs(
         "pools", found, [(nodes.machine, CATALOG[nodes.machine].gpus, nodes.max)] * len(nodes.capacities)
     )
-    for pods in gpu_pods(stack):
+    for pods in worker_pods(stack):
         if not pods.count == workers <= min((pool.most for pool in selected(stack, pods)), default=0):
             yield f"{pods}: {pods.count} pods for ray.maxWorkers {workers}"
 

@@ -12,7 +12,7 @@ from infra.settings import from_stack_file
 from rehearsal.engine.workspace import Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.invariants.invariant import Stack, at
-from rehearsal.invariants.placement import gpu_pools
+from rehearsal.invariants.placement import worker_pools
 from rehearsal.scenario import RehearsalRequest, Scenario
 from tests.unit.settings.test_published import FILES
 
@@ -40,5 +40,5 @@ def test_blueprint_makes_the_same_pool_previews_empty_and_is_destroyed(
     outcome = Scenario(request, workspace, lambda _name, _phase: None).run()
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     assert outcome.leftovers == ()
-    (pool,) = gpu_pools(Stack(outcome.graph, from_stack_file(file)))
+    (pool,) = worker_pools(Stack(outcome.graph, from_stack_file(file)))
     assert {path: at(pool.node, path) for path in POOLS[stack]} == POOLS[stack]

@@ -86,6 +86,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "cluster.minVersion": "1.35.3",
         },
     ),
+    "without-gpus": ("gke-first", {"nodes.machine": "n2d-standard-8", "nodes.min": 1}),
     "reservation-first": (
         "gke-dws",
         {"nodes.capacity": "reservation", "nodes.reservation": "ours", "nodes.fallback": "flex-start-queued"},

@@ -97,14 +97,14 @@ def _show_plan(plan: Plan, console: Console) -> None:
         facts.add_row("target", f"{settings.target} {settings.location}")
         facts.add_row("nodes", f"{nodes.min} to {nodes.max} x {machine.name} by {nodes.capacity}")
         nics = f"{machine.nics} NICs of {machine.gbps_per_nic} Gbit/s" if machine.rdma else "no RDMA NIC"
-        facts.add_row("node", f"{machine.gpus} x {machine.gpu}, {nics}")
+        gpus = f"{machine.gpus} x {machine.gpu}" if machine.gpus else "no GPU"
+        facts.add_row("node", f"{gpus}, {nics}")
         speed = (
             f" ({fabric.transport}), {fabric.gbps} Gbit/s per node, each way" if machine.rdma else ", the pod network"
         )
         facts.add_row("fabric", f"{settings.fabric}{speed}")
-        facts.add_row(
-            "pod", f"the whole node: {machine.pod_cpus} CPUs, {machine.pod_memory_gib} GiB, all GPUs and NICs"
-        )
+        devices = ", all GPUs and NICs" if machine.gpus else ""
+        facts.add_row("pod", f"the whole node: {machine.pod_cpus} CPUs, {machine.pod_memory_gib} GiB{devices}")
         facts.add_row("cost", _cost(plan))
     console.print(facts)
     if plan.ranges:

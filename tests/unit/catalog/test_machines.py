@@ -32,7 +32,8 @@ def test_facts_have_source_and_date(row: Machine) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_row_is_consistent(row: Machine) -> None:
     assert CATALOG[row.name] is row
-    assert row.nics % row.gpus == 0 or row.gpus % row.nics == 0
+    assert not row.nics or row.nics % row.gpus == 0 or row.gpus % row.nics == 0
+    assert bool(row.gpu) == bool(row.gpus) == bool(getattr(row, "accelerator", row.gpu))
     assert set(row.capacities) <= set(CAPACITIES[row.cloud])
     assert row.unsupported is None or row.arch == "arm64"
     if row.pod_cpus is not None and row.vcpus is not None:

@@ -23,6 +23,7 @@ from workloads.nccl.job_manifest import key_secret, manifests, mpirun
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN_DRANET = {"fabric": "dranet", "nodes.capacity": "spot", "nodes.min": 1}
+CPUS = changed(GKE, {"nodes.machine": "n2d-standard-8", "nodes.capacity": "spot"})
 LABEL = "batch.kubernetes.io/job-name"
 
 
@@ -230,6 +231,7 @@ def test_network_policy_admits_only_pods_of_the_job() -> None:
     ("raw", "sweep", "more", "says"),
     [
         (LOCAL, {}, {}, "target local: its nodes are processes of this machine"),
+        (CPUS, {}, {}, "nodes.machine n2d-standard-8: nccl-tests needs GPUs; use `rdma-ray bench nccl`"),
         (GKE, {}, {"nodes": 1}, "--nodes 1: a network has two ends"),
         (GKE, {}, {"nodes": 3}, "--nodes 3: the stack has nodes.max 2"),
         (GKE, {}, {"name": "Nccl"}, "--name Nccl: use lower-case letters"),

@@ -18,7 +18,7 @@ from infra.settings import Problem
 from tests.unit.stacks import names, problems_of
 
 ROCE_MACHINES = ("a3-ultragpu-8g", "a4-highgpu-8g")
-SMALL_MACHINES = ("g2-standard-4", "g2-standard-8")
+SMALL_MACHINES = ("g2-standard-4", "g2-standard-8", "n2d-standard-8", "n2d-standard-16")
 EFA_MACHINES = (
     "p4d.24xlarge",
     "p4de.24xlarge",
@@ -134,14 +134,14 @@ def cells(target: str) -> Iterator[Cell]:
 @pytest.mark.parametrize(
     ("target", "size", "valid_cells"),
     [
-        ("local", 17 * 7 * 8 * 2 * 2 * 7 * 2, 1),
+        ("local", 19 * 7 * 8 * 2 * 2 * 7 * 2, 1),
         # Two machines. multi-network: flex-start 8, spot 16, reservation 16, and 2 with queued machines next, queued 1;
         # managed-dranet: without the queued ones; dranet: spot 4, reservation 4.
-        # Two without RDMA: each of three kinds 4, and with a ComputeClass 12.
-        ("gke", 16 * 6 * 7 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8) + 2 * 3 * (4 + 12)),
+        # Four without RDMA: each of three kinds 4, and with a ComputeClass 12.
+        ("gke", 18 * 6 * 7 * 2 * 2 * 7 * 2, 2 * (43 + 40 + 8) + 4 * 3 * (4 + 12)),
         # efa: on demand 28, reservation 28, spot 24, block 14; efa-dranet: on demand 14, reservation 14, spot 12. Four
         # small ones: each kind 4 and 2, block 2 of p5.4xlarge.
-        ("eks", 16 * 6 * 7 * 2 * 2 * 7 * 2, 94 + 40 + 3 * 18 + 20),
+        ("eks", 18 * 6 * 7 * 2 * 2 * 7 * 2, 94 + 40 + 3 * 18 + 20),
     ],
 )
 def test_every_cell_is_valid_or_rejected_with_a_reason(target: str, size: int, valid_cells: int) -> None:

@@ -142,6 +142,15 @@ def test_guide_of_a_first_up_has_the_plan_and_the_prices_of_the_catalog(
     assert f"at ${node:.2f} an hour" in page.replace("\n", " ")
 
 
+def test_plan_of_machines_without_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, first = tmp_path / "Pulumi.cpu.yaml", (ROOT / "Pulumi.gke-first.yaml").read_text(encoding="utf-8")
+    file.write_text(first.replace("g2-standard-8", "n2d-standard-8"), encoding="utf-8")
+    assert main(["plan", str(file)]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert "no GPU, no RDMA NIC" in shown
+    assert "the whole node: 6 CPUs, 22 GiB " in shown
+
+
 def test_plan_of_a_users_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stack = changed(KUBERNETES, {"fabric": "rdma", "nodes.nics": 8, "nodes.machine": "p5en.48xlarge"})
     file = tmp_path / "Pulumi.ours.yaml"

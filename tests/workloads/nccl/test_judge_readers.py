@@ -180,6 +180,8 @@ def test_without_fabric_correctness_decides() -> None:
     sockets = verdict_of(own("own-good.json"), machine="g2-standard-8")
     assert (sockets.code, sockets.machine, limits_of("g2-standard-8")) == (0, None, None)
     assert sockets.reason.endswith("no fabric to judge: a g2-standard-8 has no RDMA NIC")
+    cpus = verdict_of(own("own-function.json"), machine="n2d-standard-8")
+    assert (cpus.code, cpus.reason.endswith("no fabric to judge: a n2d-standard-8 has no RDMA NIC")) == (0, True)
     assert verdict_of(own("own-wrong.json"), machine="g2-standard-8").code == bad.code
     with pytest.raises(WorkloadError, match="it has no RDMA NIC"):
         Expectation(machine="g2-standard-8", nodes=2)

@@ -20,9 +20,9 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from infra.catalog.baselines import MARGIN, Baseline
+from infra.catalog.baselines import MARGIN, NVLINK, Baseline
 from infra.catalog.fabrics import TRANSPORTS
-from infra.catalog.machines import CATALOG, NVLINK, Machine
+from infra.catalog.machines import CATALOG, Machine
 from workloads.evidence.facts import LogFacts
 from workloads.exits import WorkloadError
 from workloads.nccl.judge.measurement import MeasuredRow, MeasuredRun, RowFigures
