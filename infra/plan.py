@@ -76,7 +76,10 @@ def plan(settings: Settings) -> Plan:
 def _ranges(settings: CloudSettings) -> Iterator[Range]:
     for each in settings.addresses.ranges():
         # On Google Cloud the networks of the additional NICs, and the control plane's range, are the stack's anyway.
-        theirs = isinstance(settings, EksSettings) or each.name in ("pods", "nodes", "services")
+        theirs = isinstance(settings, EksSettings) or each.name in (
+            *("pods", "nodes", "services"),
+            *(() if settings.own_cluster else ("control-plane",)),
+        )
         if not (settings.on_users_network and theirs):
             yield each
 
@@ -91,5 +94,6 @@ def hour(settings: CloudSettings) -> tuple[float, float] | None:
     known = [price for price in nodes if price is not None]
     if system is None or len(known) < len(nodes):
         return None
-    most = CLUSTER_FEE + settings.cluster.system_nodes * system + settings.nodes.max * max(known)
-    return CLUSTER_FEE + system + settings.nodes.min * max(known), most
+    fee = CLUSTER_FEE if settings.own_cluster else 0
+    most = fee + settings.cluster.system_nodes * system + settings.nodes.max * max(known)
+    return fee + system + settings.nodes.min * max(known), most

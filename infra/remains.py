@@ -51,6 +51,7 @@ def _on_gke(settings: GkeSettings) -> Iterator[Remainder]:
             "Its machines are billed without nodes, too",
             f"gcloud compute reservations list --filter=name={name}",
         )
+    yield from _in_their_cluster(settings)
     if settings.fabric_row.managed:
         yield Remainder(
             "Networks that GKE made for the pool may stay",
@@ -87,6 +88,15 @@ def _on_eks(settings: EksSettings, stack: str) -> Iterator[Remainder]:
         "Logs are billed by the GB, without expiry",
         f"aws logs delete-log-group{region} --log-group-name {group}",
     )
+
+
+def _in_their_cluster(settings: GkeSettings | EksSettings) -> Iterator[Remainder]:
+    if not settings.own_cluster:
+        yield Remainder(
+            f"Cluster {settings.cluster.existing}, which the stack did not make; KubeRay's CRDs, which Helm leaves",
+            "The cluster is billed as before; CRDs are free",
+            "kubectl get crd --output name",
+        )
 
 
 def _on_kubernetes(settings: KubernetesSettings) -> Iterator[Remainder]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.settings import ClusterSettings, from_stack_file
-from rehearsal import depths, users_cluster, users_network
+from rehearsal import depths, users_cluster
 from rehearsal.clouds.kubernetes import schemas
 from rehearsal.clouds.registry import drift, running_nodes
 from rehearsal.depths import Depth
@@ -105,7 +105,7 @@ class Scenario:
         self._phases: list[Phase] = []
         self._changes: tuple[Change, ...] = ()
         self._leftovers: tuple[str, ...] = ()
-        self._users: frozenset[tuple[str, str]] = frozenset()
+        self._users: users_cluster.Users = {}
         self._graph = Graph({})
         self._before: Graph | None = None
         self._unchecked_fields: str | None = None
@@ -165,7 +165,7 @@ class Scenario:
     def _prepare(self) -> None:
         """Add what the stack file names to the simulated cluster of the user."""
         with self.engine.cloud_state.transaction() as state:
-            self._users |= users_cluster.prepare(state, from_stack_file(self._stack_file))
+            self._users = {**users_cluster.prepare(state, from_stack_file(self._stack_file)), **self._users}
 
     def _run_phases(self) -> None:
         self._make()
@@ -252,7 +252,10 @@ class Scenario:
             phase.said = "no changes"
         with self._phase("preview is empty after drift") as phase:
             with self.engine.cloud_state.transaction() as state:
+                if changed := [*users_cluster.changed(state, self._users)]:
+                    raise phase.failed("\n".join(changed))
                 touched = drift(state)
+                self._users = users_cluster.now(state, self._users)
             self._must(self.engine.preview(), phase)
             phase.said = f"{touched} objects drifted, no false difference"
 
@@ -343,17 +346,15 @@ class Scenario:
     def _destroy(self) -> None:
         def leftovers(_phase: _RunningPhase) -> str:
             left = self.engine.deployment().get("resources") or []
-            gone = self._users - self.engine.objects()
-            users = (f"deleted, although it is the user's: {type_} {id_}" for type_, id_ in sorted(gone))
             with self.engine.cloud_state.transaction() as state:
-                changed = list(users_network.changed(state, from_stack_file(self._stack_file)))
-            self._leftovers = (*self._objects(), *(f"in the state: {one['urn']}" for one in left), *users, *changed)
+                changed = [*users_cluster.changed(state, self._users)]
+            self._leftovers = (*self._objects(), *(f"in the state: {one['urn']}" for one in left), *changed)
             return f"{len(self._leftovers)} objects left"
 
         self._command("destroy", self.engine.destroy, "delete", finished=leftovers)
 
     def _objects(self) -> list[str]:
-        things = [f"{type_} {id_}" for type_, id_ in sorted(self.engine.objects() - self._users)]
+        things = [f"{type_} {id_}" for type_, id_ in sorted(self.engine.objects() - self._users.keys())]
         return things if self._cluster_phases is None else [*things, *self._cluster_phases.left()]
 
     def _requests_done(self) -> str:

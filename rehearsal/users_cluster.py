@@ -1,14 +1,14 @@
 """Simulated cluster and network that the user has: what the stack file names is there.
 
-The cluster is that of a stack of target `kubernetes`, the network that of `network.subnetwork`
-or `network.subnets`. Their objects are in
-the state with those of the stack, but the stack neither makes nor deletes them. KubeRay and Kueue are there by a CRD of
-their group, which a chart of the stack would install otherwise.
+The cluster is that of a stack of target `kubernetes` or of `cluster.existing`, the network that of
+`network.subnetwork` or `network.subnets`. Their objects are in the state with those of the stack, but the stack neither
+makes, changes nor deletes them. On target `kubernetes`, KubeRay and Kueue are there by a CRD of their group, which a
+chart of the stack would install otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from infra.catalog.names import GPU, KUBERAY_LABELS, KUBERAY_NAMESPACE
@@ -16,7 +16,7 @@ from infra.catalog.pins import KUBERAY, KUBERNETES_BUILT
 from infra.existing.workload import ray_args
 from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Settings
 from infra.settings.common import pairs
-from rehearsal import users_network
+from rehearsal import existing_clusters, users_network
 from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.kubernetes.connection import USERS
 from rehearsal.engine.kind import Json
@@ -26,24 +26,42 @@ _QUEUE = "users"
 """ClusterQueue and ResourceFlavor of the user's LocalQueue."""
 
 
-def prepare(state: View, settings: Settings) -> frozenset[tuple[str, str]]:
-    """Add what a stack file names to the user's cluster or network; return the objects as (type, id).
+Users = Mapping[tuple[str, str], Json | None]
+"""Objects that the user has, by type and id."""
+
+
+def prepare(state: View, settings: Settings) -> Users:
+    """Add what a stack file names to the user's cluster or network; return the objects as they are then.
 
     What exists stays as it is.
     """
     if isinstance(settings, GkeSettings | EksSettings):
-        return _put(state, dict(users_network.objects(settings)))
+        theirs = {**dict(users_network.objects(settings)), **dict(existing_clusters.objects(settings))}
+        return _put(state, theirs)
     if not isinstance(settings, KubernetesSettings):
-        return frozenset()
+        return {}
     state.set(USERS, {"name": settings.context, "version": KUBERNETES_BUILT})
     return _put(state, {(type_, identity.object_id(type_, live, {})): live for type_, live in _objects(settings)})
 
 
-def _put(state: View, every: Mapping[tuple[str, str], Json]) -> frozenset[tuple[str, str]]:
+def _put(state: View, every: Mapping[tuple[str, str], Json]) -> Users:
     for (type_, id_), live in every.items():
         if state.get(type_, id_) is None:
             state.put(type_, id_, live)
-    return frozenset(every)
+    return now(state, every)
+
+
+def now(state: View, users: Iterable[tuple[str, str]]) -> Users:
+    """Return these objects as they are; None for one that is gone."""
+    return {key: state.get(*key) for key in users}
+
+
+def changed(state: View, users: Users) -> Iterator[str]:
+    """Yield a line for each of the user's objects that is not as before."""
+    for (type_, id_), live in now(state, users).items():
+        if live != users[type_, id_]:
+            what = "deleted" if live is None else "changed"
+            yield f"{what}, although it is the user's: {type_} {id_}"
 
 
 def _objects(settings: KubernetesSettings) -> Iterator[tuple[str, Json]]:

@@ -10,11 +10,11 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from rehearsal.clouds.kubernetes import identity
-from rehearsal.clouds.kubernetes.connection import USERS
+from rehearsal.clouds.kubernetes import connection, identity
 from rehearsal.engine.kind import Json
 from rehearsal.engine.state import State, View
 from rehearsal.engine.workspace import NotOursError, of_this_process
@@ -56,23 +56,27 @@ def main(words: Sequence[str]) -> int:
 
 
 def _answer(state: View, words: list[str]) -> str:
-    context, *rest = words or [""]
-    users = state.setting(USERS) or {}
-    if context != f"--context={users.get('name')}":
-        raise UnsupportedError(f'context "{context.removeprefix("--context=")}" does not exist')
+    access, *rest = words or [""]
+    flag, _, value = access.partition("=")
+    config = {"kubeconfig": Path(value).read_text()} if flag == "--kubeconfig" else {"context": value}
+    found = connection.cluster(config, state)
+    if found is None:
+        raise UnsupportedError(f'context "{value}" does not exist' if flag == "--context" else "dial tcp: no route")
+    id_, live = found
     match rest:
         case ["get", raw] if raw.startswith("--raw=/"):
-            return json.dumps(_read(state, raw.removeprefix("--raw="), str(users["version"])))
+            version = str(live.get("masterVersion") or live.get("version"))
+            return json.dumps(_read(state, raw.removeprefix("--raw="), version, id_))
         case ["create", raw, "--filename=-"] if raw.startswith("--raw=/"):
             return json.dumps(_create(state, raw.removeprefix("--raw="), json.load(sys.stdin)))
     raise UnsupportedError(f"the rehearsal's kubectl does not support: kubectl {' '.join(words)}")
 
 
-def _read(state: View, path: str, version: str) -> Json:
+def _read(state: View, path: str, version: str, cluster: str) -> Json:
     """Return the answer to a GET: of the version, an API, a list or an object."""
     address = urlsplit(path)
     if address.path == "/version":
-        major, minor, _ = version.split(".")
+        major, minor = version.split(".")[:2]
         return {"major": major, "minor": minor, "gitVersion": f"v{version}"}
     match address.path.strip("/").split("/"):
         case ["apis", group, number]:
@@ -89,7 +93,7 @@ def _read(state: View, path: str, version: str) -> Json:
             raise RequestError("NotFound", NO_RESOURCE)
     namespace = below[1] if below[:1] == ["namespaces"] and len(below) > 2 else ""
     plural, *names = below[2:] if namespace else below
-    every = _objects(state, group, number, plural, namespace)
+    every = _objects(state, (group, number, plural), namespace, cluster)
     if names:
         found = next((each for each in every if each["metadata"]["name"] == names[0]), None)
         if found is None:
@@ -106,15 +110,17 @@ def _read(state: View, path: str, version: str) -> Json:
     return {"kind": "List", "apiVersion": "v1", "items": chosen}
 
 
-def _objects(state: View, group: str, version: str, plural: str, namespace: str) -> Iterator[Json]:
-    """Yield the objects of a resource, of one namespace or of all."""
-    if (group, plural) == ("", "namespaces"):
+def _objects(state: View, wanted: tuple[str, str, str], namespace: str, cluster: str) -> Iterator[Json]:
+    """Yield a cluster's objects of a resource (group, version, plural), of one namespace or of all."""
+    if wanted == ("", "v1", "namespaces"):
         yield from ({"metadata": {"name": name}, "status": {"phase": "Active"}} for name in identity.PRESENT)
     for type_, _, live in state.all():
+        if cluster and live.get(connection.OWNER) != cluster:
+            continue
         if type_ == identity.RELEASE:
             type_, live = _operator_of(live)
         kind = identity.api(type_) if type_.startswith("kubernetes:") else None
-        if kind is None or (kind.group, kind.version, kind.plural) != (group, version, plural):
+        if kind is None or (kind.group, kind.version, kind.plural) != wanted:
             continue
         if namespace in ("", (live.get("metadata") or {}).get("namespace")):
             yield {key: value for key, value in live.items() if not key.startswith("__")}

@@ -13,11 +13,8 @@ from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.machines import zone_id
 from rehearsal.clouds.gcp.references import COMPUTE, NETWORK, SUBNETWORK
 from rehearsal.engine.kind import Json
-from rehearsal.engine.state import View
 
 _NAME = "theirs"
-_CHANGED_BY_CLOUD = "fingerprint"
-"""Field that the drift of a rehearsal changes."""
 
 
 def objects(settings: Settings) -> Iterator[tuple[tuple[str, str], Json]]:
@@ -61,12 +58,3 @@ def _on_aws(settings: EksSettings) -> Iterator[tuple[tuple[str, str], Json]]:
         yield (tokens.SUBNET, subnet), {"vpcId": vpc, "cidrBlock": f"10.200.{128 * number}.0/17", **place}
     association = {"subnetId": settings.network.subnets[0], "routeTableId": table}
     yield (tokens.ASSOCIATION, "rtbassoc-0123456789abcdef0"), association
-
-
-def changed(state: View, settings: Settings) -> Iterator[str]:
-    """Yield a line for each of these objects that is not as before."""
-    for (type_, id_), before in objects(settings):
-        now = dict(state.get(type_, id_) or {})
-        now.pop(_CHANGED_BY_CLOUD, None)
-        if now != before:
-            yield f"changed, although it is the user's: {type_} {id_}"

@@ -45,6 +45,8 @@ FOUND_BY_TAGS: Mapping[str, str] = _TABLES["found_by_tags"]
 """Type of a resource with a generated ID -> service and resource type in its ARN."""
 DISTINGUISHED_BY: Mapping[str, Sequence[str]] = _TABLES["distinguished_by"]
 """Type of a resource with a fixed name -> path of the input, and of the output, that another clone's differs in."""
+OWNED_PARTS: Mapping[str, str] = _TABLES["owned_parts"]
+"""Type of a part -> path of an input, with which it is another clone's if that differs."""
 PARTS = frozenset(_TABLES["parts"])
 """Types of resources that cannot be another clone's."""
 
@@ -248,7 +250,7 @@ def own(creates: Sequence[PendingCreate], ids: Mapping[str, str], read: Callable
     Raises:
         UnclearError: A resource is another clone's, or cannot be read.
     """
-    checked = {create.urn: create for create in creates if create.urn in ids and create.type in DISTINGUISHED_BY}
+    checked = {create.urn: create for create in creates if create.urn in ids and _distinction(create)}
     found: dict[str, Mapping[str, Any]] = {}
     missing: set[str] = set()
     while unknown := checked.keys() - found.keys() - missing:
@@ -263,7 +265,7 @@ def own(creates: Sequence[PendingCreate], ids: Mapping[str, str], read: Callable
         missing |= absent
     strange = []
     for urn, outputs in found.items():
-        path = DISTINGUISHED_BY[checked[urn].type]
+        path = _distinction(checked[urn])
         mine, live_value = value_at(checked[urn].inputs, path[0]), value_at(outputs, path[-1])
         # Google returns a URL where an input is a path.
         if not mine or (live_value != mine and not str(live_value).endswith(f"/{mine}")):
@@ -276,6 +278,12 @@ def own(creates: Sequence[PendingCreate], ids: Mapping[str, str], read: Callable
             f" the stack's name: use another one. To take this stack down, leave each as it is; {_REMOVE}"
         )
     return {urn: id_ for urn, id_ in ids.items() if urn not in missing}
+
+
+def _distinction(create: PendingCreate) -> Sequence[str]:
+    """Return the paths of the input and of the output that another clone's resource differs in; none for a part."""
+    owner = OWNED_PARTS.get(create.type)
+    return DISTINGUISHED_BY.get(create.type) or ([owner] if owner and value_at(create.inputs, owner) else [])
 
 
 def look_up(

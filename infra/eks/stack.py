@@ -153,7 +153,7 @@ class EksStack(pulumi.ComponentResource):
         dns = addons["coredns"]
         needs_dns = [dns] if settings.ray.mode == "indexed-job" else []
         args = ray_args(settings, names.named("ray"), volume=volume)
-        operators = install_operators(args, inside, depends_on=[system, dns], mirror=mirror)
+        operators = install_operators(args, inside, depends_on=[system, dns], stack=names.stack, mirror=mirror)
         workload = Workload("ray", args, inside, operators=operators, depends_on=[gpu, *plugins, *needs_dns])
         self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
         self.token, self.serve_token = workload.token, workload.serve_token

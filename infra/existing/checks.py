@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 
-from infra.catalog.names import KUBERAY_NAMES, STACK_LABEL
+from infra.catalog.names import STACK_LABEL
 from infra.catalog.pins import KUBERAY, KUEUE_API, RAY_API
 from infra.existing.kubectl import Json, Kubectl, KubectlError, one_line
+from infra.existing.kuberay import Choice, few, kuberay_problems
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
 from infra.existing.questions import ASK, NOT_SHOWN, Found, part, parts
@@ -22,14 +22,13 @@ from infra.kubernetes.pods import RBAC, RayArgs
 from infra.settings import KubernetesSettings, Problem
 from infra.settings.common import pairs
 
-OLDEST_KUBERAY = (1, 6)
-"""KubeRay's minor release from which tokens, the autoscaler's settings and the fields of workers are tested here."""
 OLDEST_FOR_JOBS = (1, 33)
 """Kubernetes with the success policy of a Job (KEP-3998, stable in 1.33)."""
 PARALLEL = 8
 QUEUE_APIS = (KUEUE_API, f"{KUEUE_API.partition('/')[0]}/v1beta1")
-OPERATORS = f"labelSelector=app.kubernetes.io%2Fname+in+({','.join(KUBERAY_NAMES)})"
-"""Selects KubeRay's operator among Deployments."""
+KUBERAY_CHOICE = Choice(
+    path="installKuberay", use_theirs="set installKuberay to false", install="set installKuberay to true"
+)
 
 _REPEATED = re.compile(r'(The )?[\w.-]+ "[^"]*" is (forbidden|invalid): (: )?')
 """Words of a refusal that name the object again."""
@@ -110,81 +109,8 @@ def _version(found: Found) -> Iterator[Problem]:
 
 
 def _kuberay(found: Found) -> Iterator[Problem]:
-    settings = found.settings
-    if settings.ray.mode == "indexed-job":
-        return
-    every = parts(found.maybe(f"/apis/apps/v1/deployments?{OPERATORS}"), "items")
-    there = [each for each in every if _watches(each, found.namespace)]
-    if settings.install_kuberay:
-        others = [_place(each) for each in there if part(each, "metadata", "labels", STACK_LABEL) != found.stack]
-        if others:
-            yield found.problem(
-                f"KubeRay is there, in the Deployment {_few(others)}, and two operators would work on the same "
-                "clusters.",
-                "set installKuberay to false",
-                "installKuberay",
-            )
-        elif not every and found.serves(RAY_API) and "-gke." in str(part(found.maybe("/version"), "gitVersion")):
-            yield found.problem(
-                f"The cluster serves {RAY_API} without a visible operator: GKE's Ray add-on, which must be the only "
-                "operator of a cluster, or CRDs that an earlier installation left.",
-                "set installKuberay to false; without the add-on, first delete the CRDs and all of their "
-                "objects: kubectl delete crd rayclusters.ray.io rayjobs.ray.io rayservices.ray.io",
-                "installKuberay",
-                source="GKE docs, Ray on GKE add-on; ray-project/kuberay #3115, read 2026-11",
-            )
-        return
-    if not found.serves(RAY_API):
-        yield found.problem(
-            f"The cluster has no KubeRay: it does not serve {RAY_API}.",
-            f"set installKuberay to true if you are an administrator, else {ASK} to install KubeRay {KUBERAY.version}, "
-            "or set ray.mode to indexed-job",
-            "installKuberay",
-            "context",
-        )
-        return
-    if every and not there:
-        yield found.problem(
-            f"KubeRay is there, in the Deployment {_few(map(_place, every))}, and watches other namespaces than "
-            f"{found.namespace}.",
-            f"{ASK} to let it watch this one, or set installKuberay to true",
-            "namespace",
-            "installKuberay",
-        )
-    for each in there:
-        image = part(next(iter(_containers(each)), {}), "image")
-        tag = re.search(r":v?(\d{1,4})\.(\d{1,4})", str(image))
-        if tag and (int(tag[1]), int(tag[2])) < OLDEST_KUBERAY:
-            oldest = ".".join(map(str, OLDEST_KUBERAY))
-            yield found.problem(
-                f"KubeRay is {tag[1]}.{tag[2]}, but the stack needs {oldest} or later: an older one ignores fields "
-                "such as the one that requires a token.",
-                f"{ASK} to upgrade KubeRay to {KUBERAY.version}",
-                "context",
-                source="ray-project/kuberay: release notes of 1.6; this project's tests run 1.6.2",
-            )
-
-
-def _containers(deployment: Json) -> list[Json]:
-    return parts(deployment, "spec", "template", "spec", "containers")
-
-
-def _watches(operator: Json, namespace: str) -> bool:
-    """Return whether an operator's Deployment watches a namespace: without the argument, it watches all."""
-    given = [part(each, name) for each in _containers(operator) for name in ("command", "args")]
-    words = [word for each in given if isinstance(each, list) for text in each for word in str(text).split("=", 1)]
-    named = next((after for each, after in pairwise(words) if each == "--watch-namespace"), "")
-    return not named or namespace in named.split(",")
-
-
-def _place(body: Json) -> str:
-    return "/".join(str(part(body, "metadata", each))[:63] for each in ("namespace", "name"))
-
-
-def _few(names: Iterable[str]) -> str:
-    """Return at most three names as text."""
-    first, *more = sorted(each[:126] for each in names)
-    return ", ".join([first, *more[:2], *(["..."] if more[2:] else [])])
+    if found.settings.ray.mode != "indexed-job":
+        yield from kuberay_problems(found, KUBERAY_CHOICE, install=found.settings.install_kuberay)
 
 
 def _queue(found: Found) -> Iterator[Problem]:
@@ -236,7 +162,7 @@ def _named(found: Found) -> Iterator[Problem]:
         modes = part(live, "spec", "accessModes") if kind != "PriorityClass" else None
         if isinstance(modes, list) and modes and not {"ReadWriteMany", "ReadOnlyMany"} & {*map(str, modes)}:
             yield found.problem(
-                f"The claim {name} is {_few(map(str, modes))}: only one node can mount it, and others would wait.",
+                f"The claim {name} is {few(map(str, modes))}: only one node can mount it, and others would wait.",
                 "use a claim that is ReadWriteMany",
                 path,
             )

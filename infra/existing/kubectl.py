@@ -38,9 +38,10 @@ class KubectlError(Exception):
 
 @dataclass
 class Kubectl:
-    """kubectl with one context of the user's kubeconfig."""
+    """kubectl with one context of the user's kubeconfig, or with a kubeconfig file of its own."""
 
-    context: str
+    context: str = ""
+    kubeconfig: str = ""
 
     def read(self, path: str) -> Json:
         """Return the answer to a GET of an API path. Raises KubectlError."""
@@ -67,7 +68,8 @@ class Kubectl:
         program = shutil.which("kubectl")
         if program is None:
             raise KubectlError("NoKubectl", "there is no kubectl on PATH")
-        command = [program, f"--context={self.context}", *arguments]
+        access = f"--kubeconfig={self.kubeconfig}" if self.kubeconfig else f"--context={self.context}"
+        command = [program, access, *arguments]
         try:
             done = subprocess.run(command, input=stdin.encode(), capture_output=True, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:

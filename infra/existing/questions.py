@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from infra.existing.kubectl import Json, Kubectl, KubectlError
@@ -17,30 +19,28 @@ ASK = "ask an administrator of the cluster"
 SOURCE = "the API server of the cluster"
 
 
-class Found:
-    """The cluster, the stack's settings and arguments, and what several checks find.
+@dataclass
+class Questions:
+    """A cluster that the user has, and how to ask it.
 
-    `objects` are those that the stack makes; `lacking` are rights that the user lacks, as resource and verb; `exists`
-    is whether the stack's workload is there.
+    Args:
+        stack: The stack, as its objects are marked (`STACK_LABEL`).
+        namespace: That of Ray.
+        values: Settings that a problem shows, by their paths.
+        place: Path of the setting that names the cluster.
+        where: Path of the setting that names the namespace, or the cluster.
     """
 
-    def __init__(self, cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stack: str) -> None:
-        self.cluster, self.args, self.settings, self.stack = cluster, args, settings, stack
-        self.namespace = settings.namespace
-        self.objects = every_object(args)
-        self.lacking: list[tuple[str, str]] = []
-        self.exists = False
+    cluster: Kubectl
+    stack: str
+    namespace: str
+    values: Mapping[str, object]
+    place: str
+    where: str
 
     def problem(self, message: str, fix: str, *paths: str, source: str = SOURCE) -> Problem:
         """Return a problem with settings, by their paths."""
-        values = {
-            "context": self.settings.context,
-            "namespace": self.namespace,
-            "localQueue": self.settings.local_queue,
-            "storage.claim": self.settings.storage.claim,
-            "installKuberay": self.settings.install_kuberay,
-        }
-        known = tuple(shown(values[path]) if path in values else "" for path in paths)
+        known = tuple(shown(self.values[path]) if path in self.values else "" for path in paths)
         return Problem(settings=paths, values=known, message=printable(message), fix=fix, source=source)
 
     def maybe(self, path: str) -> Json | None:
@@ -65,6 +65,28 @@ class Found:
     def serves(self, api: str) -> bool:
         """Return whether the cluster serves an API group and version. Raises KubectlError."""
         return self.look(f"/apis/{api}") is not None
+
+
+class Found(Questions):
+    """The cluster of target `kubernetes`, the stack's settings and arguments, and what several checks find.
+
+    `objects` are those that the stack makes; `lacking` are rights that the user lacks, as resource and verb; `exists`
+    is whether the stack's workload is there.
+    """
+
+    def __init__(self, cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stack: str) -> None:
+        values = {
+            "context": settings.context,
+            "namespace": settings.namespace,
+            "localQueue": settings.local_queue,
+            "storage.claim": settings.storage.claim,
+            "installKuberay": settings.install_kuberay,
+        }
+        super().__init__(cluster, stack, settings.namespace, values, place="context", where="namespace")
+        self.args, self.settings = args, settings
+        self.objects = every_object(args)
+        self.lacking: list[tuple[str, str]] = []
+        self.exists = False
 
     def lacks(self, verb: str, group: str, resource: str) -> None:
         """Note a right that the user lacks."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -14,6 +13,7 @@ from infra.existing.checks import problems
 from infra.existing.kubectl import Kubectl
 from infra.existing.workload import ray_args
 from infra.kubernetes.operators import KubeRay, Operators
+from infra.kubernetes.resources import labeled
 from infra.kubernetes.workload import Workload
 from infra.outputs import cluster_outputs
 from infra.settings import KubernetesSettings, SettingsError
@@ -40,7 +40,7 @@ class KubernetesStack(pulumi.ComponentResource):
         self.args = args = ray_args(settings, f"{name}-ray")
         if found := problems(Kubectl(settings.context), args, settings, name):
             raise SettingsError(found, origin=f"Cluster {settings.context}, for stack {name},")
-        options = ResourceOptions(protect=settings.protect, transformations=[_labeled({STACK_LABEL: name})])
+        options = ResourceOptions(protect=settings.protect, transformations=[labeled({STACK_LABEL: name})])
         super().__init__("rdma-ray:existing:KubernetesStack", name, {}, options)
         provider = kubernetes.Provider(
             "kubernetes",
@@ -78,16 +78,3 @@ def _without_kubeconfig(args: ResourceTransformationArgs) -> ResourceTransformat
     """
     props = {key: value for key, value in args.props.items() if key != "kubeconfig"}
     return ResourceTransformationResult(props, args.opts)
-
-
-def _labeled(labels: Mapping[str, str]) -> pulumi.ResourceTransformation:
-    """Return the transformation that adds labels to every object in the cluster."""
-
-    def label(args: ResourceTransformationArgs) -> ResourceTransformationResult | None:
-        metadata = args.props.get("metadata")
-        if not isinstance(metadata, dict):
-            return None
-        metadata = {**metadata, "labels": {**metadata.get("labels", {}), **labels}}
-        return ResourceTransformationResult({**args.props, "metadata": metadata}, args.opts)
-
-    return label

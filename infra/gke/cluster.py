@@ -7,6 +7,7 @@ A Standard cluster, since Autopilot does not allow node pools with additional ne
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Network
 from typing import Any
@@ -34,17 +35,38 @@ CONTROL_PLANE = ("APISERVER", "CONTROLLER_MANAGER", "SCHEDULER")
 """Components of the control plane that log."""
 
 
-class GkeCluster(pulumi.ComponentResource):
-    """Regional control plane with nodes in one zone, the nodes' service account, and the system pool.
+@dataclass(frozen=True, kw_only=True)
+class TheirCluster:
+    """A cluster that the user has: where it is, and how it is reached.
 
-    Outputs: `kubeconfig`, without a secret; `resource`, the cluster; `account`, the email of the nodes' service
-    account; `roles`, its grants, which node pools depend on; `system_pool`.
+    `owners` are those of things of the stack's own name that are in it, by words for each.
+    """
+
+    name: str
+    location: str
+    workload_pool: str
+    kubeconfig: str
+    owners: Mapping[str, str] = field(default_factory=dict)
+
+
+class GkeCluster(pulumi.ComponentResource):
+    """Regional control plane with nodes in one zone, or the user's cluster; the nodes' service account, and the system
+    pool.
+
+    Outputs: `kubeconfig`, without a secret; `resource`, the cluster if it is the stack's; its `name` and `location`;
+    `account`, the email of the nodes' service account; `roles`, its grants, which node pools depend on; `system_pool`.
 
     Args:
+        place: Where the cluster is made; None if it is the user's.
         control_plane: Range of the control plane, a /28.
+        theirs: The user's cluster.
     """
 
     kubeconfig: pulumi.Output[str]
+    resource: container.Cluster | None = None
+    name: pulumi.Input[str]
+    location: str
+    workload_pool: pulumi.Input[str]
 
     def __init__(
         self,
@@ -53,8 +75,9 @@ class GkeCluster(pulumi.ComponentResource):
         site: Site,
         opts: ResourceOptions,
         *,
-        place: ClusterPlace,
+        place: ClusterPlace | None,
         control_plane: IPv4Network,
+        theirs: TheirCluster | None = None,
     ) -> None:
         super().__init__("rdma-ray:gke:GkeCluster", name, {}, opts)
         opts = ResourceOptions(parent=self)
@@ -76,17 +99,28 @@ class GkeCluster(pulumi.ComponentResource):
             for role in NODE_ROLES
         ]
         self.account = account.email
-        self.resource = self._cluster(name, settings, site, place, control_plane)
-        self.workload_pool = self.resource.workload_identity_config.workload_pool
+        self._in_theirs = theirs is not None
+        if theirs is not None:
+            self.name, self.location, self.workload_pool = theirs.name, theirs.location, theirs.workload_pool
+            self.kubeconfig = pulumi.Output.from_input(theirs.kubeconfig)
+        elif place is not None:
+            self._make(name, settings, site, place, control_plane)
         self.system_pool = self._system_pool(name, settings, site)
-        dns = [self.resource.control_plane_endpoints_config.dns_endpoint_config.endpoint]
+        self.register_outputs({"kubeconfig": self.kubeconfig})
+
+    def _make(
+        self, name: str, settings: GkeSettings, site: Site, place: ClusterPlace, control_plane: IPv4Network
+    ) -> None:
+        self.resource = made = self._cluster(name, settings, site, place, control_plane)
+        self.name, self.location = made.name, site.region
+        self.workload_pool = made.workload_identity_config.workload_pool
+        dns = [made.control_plane_endpoints_config.dns_endpoint_config.endpoint]
         # Without a public endpoint, this is the private one.
-        address = [self.resource.endpoint, self.resource.master_auth.cluster_ca_certificate]
+        address = [made.endpoint, made.master_auth.cluster_ca_certificate]
         by_name = settings.access.dns_endpoint and not settings.access.public_endpoint
-        self.kubeconfig = pulumi.Output.all(self.resource.name, *(dns if by_name else address)).apply(
+        self.kubeconfig = pulumi.Output.all(made.name, *(dns if by_name else address)).apply(
             lambda values: kubeconfig(*values)
         )
-        self.register_outputs({"kubeconfig": self.kubeconfig})
 
     def _cluster(
         self, name: str, settings: GkeSettings, site: Site, place: ClusterPlace, control_plane: IPv4Network
@@ -205,8 +239,8 @@ class GkeCluster(pulumi.ComponentResource):
         return container.NodePool(
             f"{name}-{SYSTEM_POOL}",
             name=SYSTEM_POOL,
-            cluster=self.resource.name,
-            location=site.region,
+            cluster=self.name,
+            location=self.location,
             node_locations=[site.zone],
             initial_node_count=1,
             autoscaling={
@@ -239,7 +273,8 @@ class GkeCluster(pulumi.ComponentResource):
             "gvnic": {"enabled": True},
             "shielded_instance_config": {"enable_secure_boot": True, "enable_integrity_monitoring": True},
             "workload_metadata_config": {"mode": "GKE_METADATA"},
-            "resource_labels": site.labels,
+            # In the user's cluster they tell a pool of the stack; in its own, a change would update existing pools.
+            "resource_labels": {**site.labels, **({OWNER: site.owner} if self._in_theirs else {})},
         }
 
 

@@ -6,12 +6,14 @@ release (commit 2da1c92f, 2026-05-06, dropped the replacement of the image's NCC
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes import apps, core
 
 from infra.catalog.fabrics import HOST_GIB, HOST_NVIDIA, INSTALLED
-from infra.catalog.gcp import ACCELERATOR_LABEL
+from infra.catalog.gcp import ACCELERATOR_LABEL, POOL_LABEL
 from infra.catalog.machines import GkeMachine
 from infra.catalog.pins import GIB, GIB_IMAGE, PAUSE_IMAGE
 
@@ -36,10 +38,16 @@ class NcclInstaller(pulumi.ComponentResource):
 
     A node gets a new version when its pod is deleted or the node is created (`OnDelete`): a rolling update would
     replace libraries under running jobs. Flex-start nodes are replaced at least every seven days.
+
+    Args:
+        pools: The only node pools that get it, in a cluster that has others; empty for every one with the machine.
     """
 
-    def __init__(self, name: str, machine: GkeMachine, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, machine: GkeMachine, opts: ResourceOptions | None = None, *, pools: Sequence[str] = ()
+    ) -> None:
         super().__init__("rdma-ray:gke:NcclInstaller", name, {}, opts)
+        labels = {"name": machine.nccl_installer, **LABELS}
         apps.v1.DaemonSet(
             name,
             metadata={
@@ -53,17 +61,18 @@ class NcclInstaller(pulumi.ComponentResource):
             spec={
                 "selector": {"match_labels": LABELS},
                 "update_strategy": {"type": "OnDelete"},
-                "template": {"metadata": {"labels": {"name": machine.nccl_installer, **LABELS}}, "spec": _pod(machine)},
+                "template": {"metadata": {"labels": labels}, "spec": _pod(machine, pools)},
             },
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({"version": GIB})
 
 
-def _pod(machine: GkeMachine) -> core.v1.PodSpecArgsDict:
+def _pod(machine: GkeMachine, pools: Sequence[str]) -> core.v1.PodSpecArgsDict:
+    labels = {ACCELERATOR_LABEL: [machine.accelerator], **({POOL_LABEL: [*pools]} if pools else {})}
     selector: core.v1.NodeSelectorArgsDict = {
         "node_selector_terms": [
-            {"match_expressions": [{"key": ACCELERATOR_LABEL, "operator": "In", "values": [machine.accelerator]}]}
+            {"match_expressions": [{"key": key, "operator": "In", "values": each} for key, each in labels.items()]}
         ]
     }
     return {

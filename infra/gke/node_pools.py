@@ -79,8 +79,8 @@ class GpuPools(pulumi.ComponentResource):
         return container.NodePool(
             f"{name}-{pool}",
             name=pool,
-            cluster=self._cluster.resource.name,
-            location=site.region,
+            cluster=self._cluster.name,
+            location=self._cluster.location,
             node_locations=[site.zone],
             initial_node_count=fewest,
             autoscaling={"total_min_node_count": fewest, "total_max_node_count": nodes.max, "location_policy": "ANY"},

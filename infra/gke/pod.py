@@ -52,6 +52,11 @@ LOCAL_SSD_GB = 375
 """Size of a local SSD, GB (Compute Engine docs, local-ssd, read 2026-11). They hold all that pods store on disk."""
 
 
+def own_pools(settings: GkeSettings) -> list[str]:
+    """Return the names of the stack's GPU pools in a cluster of the user's, which has others; empty in its own."""
+    return [GPU_POOL, FALLBACK_POOL][: len(settings.nodes.capacities)] if not settings.own_cluster else []
+
+
 def chosen_by_topology(settings: GkeSettings) -> bool:
     """Return whether Kueue chooses nodes by topology: for a reservation whose nodes all stay up.
 
@@ -82,6 +87,9 @@ def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
         # The labels that Kueue would write into the template (`queue_args`), so nothing changes. Of two pools
         # Kueue chooses one, which a selector here would prevent.
         selector = {**selector, POOL_LABEL: GPU_POOL} if settings.nodes.fallback is None else {}
+    elif not settings.own_cluster:
+        # Other pools of the user's cluster may have this machine, too.
+        selector[POOL_LABEL] = GPU_POOL
     if "flex-start-queued" in settings.nodes.capacities:
         tolerations.append(_exactly("cloud.google.com/gke-queued", "true"))
     resources = whole_node(

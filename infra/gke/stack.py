@@ -11,9 +11,11 @@ import pulumi_random as random
 from pulumi import ResourceOptions
 
 from infra.catalog.names import rdma_network
+from infra.existing.cloud import marked, refuse_other_owners
 from infra.gke.budget import MonthlyBudget
-from infra.gke.cluster import GkeCluster
+from infra.gke.cluster import GkeCluster, TheirCluster
 from infra.gke.existing import existing_place
+from infra.gke.existing_cluster import existing_cluster
 from infra.gke.names import Site
 from infra.gke.nccl_installer import NcclInstaller
 from infra.gke.network import (
@@ -27,7 +29,7 @@ from infra.gke.network import (
     WebhookAccess,
 )
 from infra.gke.node_pools import ComputeClass, GpuPools
-from infra.gke.pod import GVNIC_NETWORK
+from infra.gke.pod import GVNIC_NETWORK, own_pools
 from infra.gke.storage import BucketAccess
 from infra.gke.workload import ray_args
 from infra.kubernetes.operators import install_operators
@@ -48,8 +50,12 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
     if problems := project_problems(gcp.config.project):
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     # Before the first resource: what the subnetwork lacks must leave nothing behind.
-    place = existing_place(settings, str(gcp.config.project)) if settings.on_users_network else None
-    stack = GkeStack(pulumi.get_stack(), settings, place)
+    place, theirs = None, None
+    if settings.cluster.existing is not None:
+        theirs = existing_cluster(settings, pulumi.get_stack())
+    elif settings.on_users_network:
+        place = existing_place(settings, str(gcp.config.project))
+    stack = GkeStack(pulumi.get_stack(), settings, place, theirs)
     name, kubeconfig = stack.site.named("ray"), stack.kubeconfig
     return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
 
@@ -68,18 +74,27 @@ class GkeStack(pulumi.ComponentResource):
 
     Args:
         place: Where the cluster is, if the stack makes no network for it.
+        theirs: The user's cluster, if the stack makes none.
     """
 
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
     serve_token: pulumi.Output[str] | None
 
-    def __init__(self, name: str, settings: GkeSettings, place: ClusterPlace | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: GkeSettings,
+        place: ClusterPlace | None = None,
+        theirs: TheirCluster | None = None,
+    ) -> None:
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node pools before it
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
         opts = ResourceOptions(parent=self)
         owner = random.RandomId("owner", byte_length=OWNER_BYTES, opts=opts).hex
+        if theirs is not None:
+            owner = refuse_other_owners(owner, theirs.owners)
         self.site = site = Site(name, str(gcp.config.project), settings.location, owner)
         number: pulumi.Input[str] = ""
         if settings.storage.bucket is not None or settings.budget.email is not None:
@@ -87,9 +102,9 @@ class GkeStack(pulumi.ComponentResource):
         if settings.budget.email is not None:
             MonthlyBudget("budget", settings.budget, site, opts, project_number=number)
         addresses, plane = settings.addresses, settings.addresses.control_plane
-        if place is None:
+        if place is None and theirs is None:
             place = ClusterNetwork("cluster", site, addresses, opts, flow_logs=settings.hardening).place
-        cluster = GkeCluster("cluster", settings, site, opts, place=place, control_plane=plane)
+        cluster = GkeCluster("cluster", settings, site, opts, place=place, control_plane=plane, theirs=theirs)
         # The networks of the additional NICs, by the names that pods use. With managed DRANET, GKE creates them.
         nics: dict[str, NodeNetwork] = {}
         fabric = settings.fabric_row
@@ -109,13 +124,15 @@ class GkeStack(pulumi.ComponentResource):
             "kubernetes",
             kubeconfig=cluster.kubeconfig,
             # Only a new cluster replaces the provider and everything in the cluster; a new address does not.
-            cluster_identifier=cluster.resource.id,
+            cluster_identifier=cluster.resource.id if cluster.resource else settings.cluster.existing,
             opts=opts,
         )
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` needs no API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
+        if theirs is not None:
+            inside = ResourceOptions.merge(inside, marked(name, owner))
         if fabric.transport.installer is not None:
-            NcclInstaller("nccl-rdma-installer", settings.machine, inside)
+            NcclInstaller("nccl-rdma-installer", settings.machine, inside, pools=own_pools(settings))
         drivers: list[pulumi.Resource] = []
         if fabric.interfaces:
             drivers += DeviceNetworks("device-networks", nics, inside).networks
@@ -124,11 +141,11 @@ class GkeStack(pulumi.ComponentResource):
         if settings.compute_class:
             drivers.append(ComputeClass("compute-class", pools, inside).resource)
         args, needs, access = ray_args(settings, site.named("ray")), [cluster.system_pool], []
-        if args.queue is not None:
+        if args.queue is not None and place is not None:
             nodes = cluster.account
             webhooks = WebhookAccess("webhooks", site, opts, place=place, control_plane=plane, account=nodes)
             access.append(webhooks.rule)
-        operators = install_operators(args, inside, depends_on=needs, webhook_access=access)
+        operators = install_operators(args, inside, depends_on=needs, webhook_access=access, stack=name)
         workload = Workload("ray", args, inside, operators=operators, depends_on=[*pools.pools, *drivers])
         self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
         self.token, self.serve_token = workload.token, workload.serve_token

@@ -20,7 +20,7 @@ import pulumi
 import yaml
 from pulumi import ResourceOptions
 
-from infra.catalog.names import KUBERAY_NAMESPACE, NAMESPACE
+from infra.catalog.names import KUBERAY_NAMESPACE, NAMESPACE, STACK_LABEL
 from infra.catalog.pins import KUBERAY, KUEUE
 from infra.kubernetes import queue_objects as objects
 from infra.kubernetes.namespace import RayNamespace
@@ -28,6 +28,7 @@ from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.queue_args import QueueArgs
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from infra.kubernetes.resources import helm_release, image_values, kubernetes_object
+from infra.settings.cloud import CloudSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ def install_operators(
     opts: ResourceOptions,
     *,
     depends_on: Sequence[pulumi.Resource],
+    stack: str,
     webhook_access: Sequence[pulumi.Resource] = (),
     mirror: str | None = None,
 ) -> Operators:
@@ -57,6 +59,7 @@ def install_operators(
 
     Args:
         depends_on: Resources that the operators need to become ready: nodes, and DNS.
+        stack: Name of the stack, with which KubeRay is labeled in a cluster of the user's.
         webhook_access: Resources that the control plane needs to call Kueue's webhook.
         mirror: Registry of the operators' images; None for their own registries.
     """
@@ -64,10 +67,13 @@ def install_operators(
     limited = operated and args.settings.nodes.max_hours is not None
     namespace = RayNamespace("ray", args.pod, opts, limited=limited)
     releases: list[pulumi.Resource] = []
-    if operated:
+    settings = args.settings
+    if operated and isinstance(settings, CloudSettings) and settings.installs("kuberay"):
+        # In the user's cluster it is in Ray's namespace: Helm leaves the one that it makes.
+        labels, place = (None, None) if settings.own_cluster else ({STACK_LABEL: stack}, NAMESPACE)
         # The chart creates the operator's role in the namespace.
         needs = [*depends_on, *namespace.resources]
-        releases.append(KubeRay("kuberay", nodes, needs, opts, mirror=mirror).release)
+        releases.append(KubeRay("kuberay", nodes, needs, opts, mirror=mirror, namespace=place, labels=labels).release)
     resources = [*namespace.resources, *releases]
     if args.queue is None:
         return Operators(namespace=namespace.name, resources=resources)

@@ -124,8 +124,7 @@ class RayArgs:
         head_tolerations: Taints that the head tolerates, as in a pod.
         accounts: ServiceAccounts of the head's pod and of the workers'.
         existing_accounts: Whether they are the user's own, which the stack does not make.
-        users_cluster: Whether the cluster is the user's: KubeRay may be in any namespace, and no object of cluster
-            scope is made.
+        users_cluster: Whether no object of cluster scope is made, since all of the cluster is the user's.
         topology: Labels of the GPU nodes that tell which are close to each other, the widest part of the network first.
         head_environment: Variables that the head needs on this cloud.
         worker_environment: Variables that Ray on a GPU node needs on this cloud.

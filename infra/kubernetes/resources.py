@@ -8,7 +8,7 @@ from importlib.metadata import version as installed
 from typing import Any
 
 import pulumi
-from pulumi import ResourceOptions
+from pulumi import ResourceOptions, ResourceTransformationArgs, ResourceTransformationResult
 from pulumi_kubernetes.helm.v3 import Release
 
 from infra.catalog.pins import EXEC_CREDENTIAL_API, Chart
@@ -94,3 +94,16 @@ def kubeconfig(cluster: str, server: str, ca: str | None, command: Mapping[str, 
             "users": [{"name": cluster, "user": {"exec": exec_credential}}],
         }
     )
+
+
+def labeled(labels: Mapping[str, pulumi.Input[str]]) -> pulumi.ResourceTransformation:
+    """Return the transformation that adds labels to every object in the cluster."""
+
+    def label(args: ResourceTransformationArgs) -> ResourceTransformationResult | None:
+        metadata = args.props.get("metadata")
+        if not isinstance(metadata, dict):
+            return None
+        metadata = {**metadata, "labels": {**metadata.get("labels", {}), **labels}}
+        return ResourceTransformationResult({**args.props, "metadata": metadata}, args.opts)
+
+    return label

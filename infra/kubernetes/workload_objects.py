@@ -88,7 +88,7 @@ def ingress_policy(args: RayArgs) -> dict[str, Any]:
     """
     pods = {"podSelector": {"matchLabels": args.labels}}
     operator: dict[str, Any]
-    if args.users_cluster:
+    if not args.settings.own_cluster:
         chosen = [{"key": label, "operator": "In", "values": list(KUBERAY_NAMES)} for label in KUBERAY_LABELS]
         operator = {"namespaceSelector": {}, "podSelector": {"matchExpressions": chosen}}
     else:

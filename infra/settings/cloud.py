@@ -37,6 +37,12 @@ SYSTEM_TYPES = {
     "eks": "a type of family m, r or t3 from 2xlarge on, not of Graviton, such as m7i.2xlarge",
 }
 
+COMPONENTS = {
+    "gke": ("kuberay",),
+    "eks": ("kuberay", "cluster-autoscaler", "nvidia-device-plugin", "efa-device-plugin"),
+}
+"""What a stack installs in a cluster, and a cluster of the user's may have (`cluster.provides`)."""
+
 VCPUS_PER_HEAD = 8
 """vCPUs of a CPU node that Ray's head (4 CPUs, 16 GiB), its autoscaler and the cluster's pods take (our choice)."""
 SPARE_CPUS, SPARE_GIB, GIB_PER_VCPU = 3, 10, 4
@@ -104,6 +110,19 @@ class CloudSettings(ClusterSettings, Section):
         @property
         def on_users_network(self) -> bool:
             """Whether the nodes are in a network that the user has."""
+
+        @property
+        def of_cluster(self) -> tuple[tuple[str, bool], ...]:
+            """Settings of a cluster that the stack makes: path, and whether it is set."""
+
+    def installs(self, component: str) -> bool:
+        """Return whether the stack installs a component: a cluster of the user's may have it."""
+        return component not in self.cluster.provides
+
+    @property
+    def own_cluster(self) -> bool:
+        """Whether the stack makes the cluster."""
+        return self.cluster.existing is None
 
     @property
     def namespace(self) -> str:
@@ -226,6 +245,34 @@ class CloudSettings(ClusterSettings, Section):
         elif nodes + 1 > most:
             fix = f"set cluster.systemNodes to {nodes + 1}, or lower ray.cpuWorkers"
             yield Finding(f"CPU workers take {nodes} CPU nodes and the head another one, but {most} are allowed.", fix)
+
+    @rule("cluster.provides", "cluster.existing", source=CONTRACT)
+    def provides_wrong(self) -> Findings:
+        known = COMPONENTS[self.target]
+        unknown = [each for each in self.cluster.provides if each not in known]
+        if unknown:
+            yield Finding(f"{unknown[0]} is no component that a stack installs.", f"choose of {', '.join(known)}")
+        elif self.cluster.provides and self.own_cluster:
+            yield Finding(
+                "A cluster that the stack makes has none of them.", "set cluster.existing, or remove cluster.provides"
+            )
+
+    @rule("cluster.existing", "queue", source=CONTRACT)
+    def queue_in_their_cluster(self) -> Findings:
+        if not self.own_cluster and self.queue == "kueue":
+            yield Finding(
+                "Kueue is configured once for a whole cluster, so a stack does not install it in one of yours.",
+                "set queue to none, or use target kubernetes with a LocalQueue of your Kueue",
+            )
+
+    @rule("cluster.existing", source=CONTRACT)
+    def settings_of_their_cluster(self) -> Findings:
+        if not self.own_cluster and (paths := [path for path, is_set in self.of_cluster if is_set]):
+            yield Finding(
+                f"The cluster and its network are yours, and the stack does not change them: {', '.join(paths)} would "
+                "have no effect.",
+                f"remove {' and '.join(paths)}",
+            )
 
     @rule("network.baseRange", source="RFC 1918 and RFC 6598")
     def base_range_public(self) -> Findings:

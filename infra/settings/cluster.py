@@ -41,6 +41,10 @@ class ClusterSettings(PodRules, ServiceRules):
         protect: bool
 
         @property
+        def own_cluster(self) -> bool:
+            """Whether the stack makes the cluster."""
+
+        @property
         def location(self) -> str | None:
             """Zone of the nodes; None if not known."""
 

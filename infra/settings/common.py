@@ -254,6 +254,19 @@ class CloudKubernetes(Section):
     system_nodes: Number = Field(
         CPU_NODES, ge=1, le=100, title="nodes", description="Most CPU nodes. The first one always stays up."
     )
+    existing: Text | None = Field(
+        None,
+        title="a cluster's name",
+        examples=["us-central1/training", "training"],
+        description="Your cluster, in which the stack makes its nodes, their fabric, KubeRay and Ray, and nothing "
+        "else: on gke LOCATION/NAME, on eks its name. It is read and never changed.",
+    )
+    provides: Texts = Field(
+        (),
+        title="components",
+        description="With existing: what your cluster has, so that the stack does not install it: kuberay; eks also "
+        "cluster-autoscaler, nvidia-device-plugin and efa-device-plugin, which must serve the stack's nodes.",
+    )
 
 
 class CloudAccess(Section):

@@ -79,7 +79,20 @@ class GkeSettings(CloudSettings):
     @property
     def on_users_network(self) -> bool:
         """Whether the nodes are in a network that the user has."""
-        return self.network.subnetwork is not None
+        return self.network.subnetwork is not None or not self.own_cluster
+
+    @property
+    def of_cluster(self) -> tuple[tuple[str, bool], ...]:
+        """Settings of a cluster that the stack makes: path, and whether it is set."""
+        access = self.access
+        return (
+            ("cluster.minVersion", self.cluster.min_version is not None),
+            ("cluster.channel", self.cluster.channel != "regular"),
+            ("access.publicEndpoint", access.public_endpoint),
+            ("access.authorizedNetworks", bool(access.authorized_networks)),
+            ("network.subnetwork", self.network.subnetwork is not None),
+            ("hardening", self.hardening),
+        )
 
     @property
     def addresses(self) -> GkeAddresses:
@@ -120,6 +133,17 @@ class GkeSettings(CloudSettings):
         elif found and found[1] != self.location.rpartition("-")[0]:
             fix = f"choose a subnetwork in {self.location.rpartition('-')[0]}"
             yield Finding(f"A cluster with nodes in {self.location} cannot use a subnetwork of {found[1]}.", fix)
+
+    @rule("cluster.existing", "location", source=VPC_NATIVE)
+    def existing_wrong(self) -> Findings:
+        region, name = self.location.rpartition("-")[0], self.cluster.existing
+        found = re.fullmatch(r"([a-z0-9-]+)/[a-z][a-z0-9-]{0,39}", name or "")
+        if name is not None and not found:
+            fix = f"write LOCATION/NAME as `gcloud container clusters list` shows them, such as {region}/training"
+            yield Finding("Two clusters of a project may have one name in two locations.", fix)
+        elif found and found[1] not in (region, self.location):
+            fix = f"choose a cluster in {region}, or in {self.location}"
+            yield Finding(f"A cluster in {found[1]} cannot have nodes in {self.location}.", fix)
 
     @rule("network.podsRange", "network.servicesRange", "network.subnetwork", source=VPC_NATIVE)
     def ranges_wrong(self) -> Findings:

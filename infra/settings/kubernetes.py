@@ -70,6 +70,11 @@ class KubernetesSettings(ClusterSettings, Section):
     protect: Flag = True
 
     @property
+    def own_cluster(self) -> bool:
+        """Whether the stack makes the cluster."""
+        return False
+
+    @property
     def location(self) -> None:
         """A cluster of the user's has no zone."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.catalog.names import OTHER_GROUP, STACK_LABEL
+from infra.catalog.names import OTHER_GROUP, OWNER_LABEL, STACK_LABEL
 from infra.settings import KubernetesSettings
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import value_at
@@ -13,7 +13,10 @@ from rehearsal.invariants.placement import GPU, ray_pods
 
 
 def objects_are_marked_and_in_the_namespace(stack: Stack) -> Iterator[str]:
-    """In a user's cluster every object and Helm release of the stack is in its namespace, and has its label."""
+    """In a user's cluster every object and Helm release of the stack is in its namespace, and has its label. With
+    cluster.existing, each object has the stack's labels, and KubeRay the first of them."""
+    if stack.in_users_cluster:
+        yield from _unmarked(stack)
     if not isinstance(stack.settings, KubernetesSettings):
         return
     for node in stack.graph.managed:
@@ -26,6 +29,27 @@ def objects_are_marked_and_in_the_namespace(stack: Stack) -> Iterator[str]:
         stack_name = node.urn.split(":")[2]
         wanted = (stack.settings.namespace, stack_name)
         yield from differs(f"{node.type} {node.name}", (place, labels.get(STACK_LABEL)), wanted)
+
+
+def _unmarked(stack: Stack) -> Iterator[str]:
+    owners = {node.outputs["hex"] for node in stack.of("RandomId")}
+    for node in stack.graph.managed:
+        name = node.urn.split(":")[2]
+        if node.type.endswith(":Release"):
+            if str(at(node, "chart")).endswith("kuberay-operator"):
+                yield from differs(node.name, (at(node, "values.labels") or {}).get(STACK_LABEL), name)
+        elif node.type.startswith("kubernetes:"):
+            labels = at(node, "metadata.labels") or {}
+            wanted = {(name, owner) for owner in owners}
+            yield from differs(node.name, {(labels.get(STACK_LABEL), labels.get(OWNER_LABEL))}, wanted)
+
+
+def pods_stay_on_the_stacks_nodes(stack: Stack) -> Iterator[str]:
+    """In a user's cluster with nodes of the stack, Ray's pods select those: by their pool, or by its ComputeClass."""
+    ways = ("cloud.google.com/gke-nodepool", "cloud.google.com/compute-class", "eks.amazonaws.com/nodegroup")
+    for pods in ray_pods(stack) if stack.in_users_cluster else ():
+        if not set(ways) & set(pods.spec.get("nodeSelector") or {}):
+            yield f"{pods} may run on nodes of the user's"
 
 
 def workers_take_what_was_asked_for(stack: Stack) -> Iterator[str]:

@@ -40,6 +40,11 @@ class Stack:
         return isinstance(self.settings, KubernetesSettings)
 
     @property
+    def in_users_cluster(self) -> bool:
+        """Whether nodes, operators and networks are the stack's, in a cluster of the user's on a cloud."""
+        return not self.on_users_cluster and not self.cluster.own_cluster
+
+    @property
     def cloud(self) -> GkeSettings | EksSettings:
         """The settings of a cloud's stack."""
         if not isinstance(self.settings, GkeSettings | EksSettings):

@@ -48,13 +48,18 @@ def everything_is_protected_together(stack: Stack) -> Iterator[str]:
 def objects_go_with_the_cluster(stack: Stack) -> Iterator[str]:
     """Objects in the cluster are deleted with it, by the stack's provider, which follows the cluster and not its
     address. In a user's cluster they are deleted one by one."""
-    clusters = [cluster.urn for cluster in stack.of("Cluster")]
+    clusters: list[str | None] = [cluster.urn for cluster in stack.of("Cluster")]
+    clusters += [None] if stack.in_users_cluster else []
     for node in (node for node in stack.graph.managed if node.type.startswith("kubernetes:")):
         provider = stack.graph.nodes.get(node.provider or "")
         if isinstance(stack.settings, KubernetesSettings):
             context = None if provider is None else provider.inputs.get("context")
             yield from differs(f"{node.name}: context", (node.deleted_with, context), (None, stack.settings.context))
-        elif node.deleted_with not in clusters or provider is None or not provider.inputs.get("clusterIdentifier"):
+        elif (
+            node.deleted_with not in (clusters or [None])
+            or provider is None
+            or not provider.inputs.get("clusterIdentifier")
+        ):
             yield f"{node.name} is deleted with {node.deleted_with} by {node.provider}"
 
 

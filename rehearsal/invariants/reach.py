@@ -93,9 +93,10 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
         yield from differs("peers", peers, {"from": [{"podSelector": own}]})
         label, name = "app.kubernetes.io/name", "kuberay-operator"
         either = [{"key": label, "operator": "In", "values": [name, "kuberay"]}]
+        anywhere = stack.on_users_cluster or stack.in_users_cluster
         # A user's operator may be in any namespace, and of the chart or of the manifests.
-        names = {"matchExpressions": either} if stack.on_users_cluster else {"matchLabels": {label: name}}
-        charts = [] if stack.on_users_cluster else stack.charts("kuberay-operator")
+        names = {"matchExpressions": either} if anywhere else {"matchLabels": {label: name}}
+        charts = [] if anywhere else stack.charts("kuberay-operator")
         places = [{"matchLabels": {"kubernetes.io/metadata.name": at(chart, "namespace")}} for chart in charts] or [{}]
         operator = {"namespaceSelector": places[0], "podSelector": names}
         yield from differs("operator", dashboard["from"], [operator])
@@ -138,11 +139,12 @@ def rules_admit_the_ranges_of_their_peers(stack: Stack) -> Iterator[str]:
     paths = ("network", "sourceRanges", "targetServiceAccounts")
     found = [tuple(at(node, path) for path in paths) for node in stack.of("Firewall")]
     wanted: list[tuple[Any, ...]] = []
-    for cluster in stack.of(GKE):
+    clusters = stack.of(GKE)
+    for subnet in (node for node in stack.of("Subnetwork") if not any(stack.needs(one, node) for one in clusters)):
+        if not any(at(network, "networkProfile") and stack.needs(subnet, network) for network in stack.of(VPC)):
+            wanted.append((at(subnet, "network"), [at(subnet, "ipCidrRange")], None))
+    for cluster in clusters:
         accounts = sorted({at(pool, "nodeConfig.serviceAccount") for pool in stack.of("NodePool")})
-        for subnet in (node for node in stack.of("Subnetwork") if not stack.needs(cluster, node)):
-            if not any(at(network, "networkProfile") and stack.needs(subnet, network) for network in stack.of(VPC)):
-                wanted.append((at(subnet, "network"), [at(subnet, "ipCidrRange")], None))
         wanted += [(at(cluster, "network"), [at(cluster, PLANE)], accounts) for _ in stack.charts("kueue")]
     yield from differs("rules", sorted(found, key=str), sorted(wanted, key=str))
 

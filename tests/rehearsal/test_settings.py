@@ -67,6 +67,10 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "network.servicesRange": "gke-services",
         },
     ),
+    "own-cluster": (
+        "gke-dranet",
+        {"cluster.existing": "us-central1/theirs", "cluster.provides": ["kuberay"]},
+    ),
     "own-vpc": (
         "eks-capacity-block",
         {"network.subnets": ["subnet-0123456789abcdef0", "subnet-0fedcba9876543210"]},

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.existing.checks import OPERATORS
 from infra.existing.kubectl import Kubectl, KubectlError
+from infra.existing.kuberay import OPERATORS
 from infra.settings import from_stack_file
 from rehearsal import users_kubectl
 from rehearsal.clouds.kubernetes import identity

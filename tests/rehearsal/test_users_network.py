@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from infra.settings import from_stack_file
-from rehearsal import users_network
+from rehearsal import users_cluster, users_network
 from rehearsal.clouds.aws.tokens import SUBNET
 from rehearsal.clouds.gcp.references import SUBNETWORK
 from rehearsal.engine.commands import Engine
@@ -62,15 +62,15 @@ def test_users_network_is_as_before(
 def test_change_of_the_users_network_is_found(stack: str, tmp_path: Path) -> None:
     settings = from_stack_file(stack_file(stack, tmp_path))
     with State(tmp_path / "clouds.sqlite").transaction() as state:
-        for (type_, id_), live in users_network.objects(settings):
-            state.put(type_, id_, live)
-            assert list(users_network.changed(state, settings))[:1] != [
-                f"changed, although it is the user's: {type_} {id_}"
-            ]
-        assert list(users_network.changed(state, settings)) == []
-        (type_, id_), before = next(users_network.objects(settings))
-        state.put(type_, id_, {**before, "description": "ours"})
-        assert list(users_network.changed(state, settings)) == [f"changed, although it is the user's: {type_} {id_}"]
+        users = users_cluster.prepare(state, settings)
+        assert list(users_cluster.changed(state, users)) == []
+        (type_, id_), (gone, its) = list(users)[:2]
+        state.put(type_, id_, {**(users[type_, id_] or {}), "description": "ours"})
+        state.remove(gone, its)
+        assert list(users_cluster.changed(state, users)) == [
+            f"changed, although it is the user's: {type_} {id_}",
+            f"deleted, although it is the user's: {gone} {its}",
+        ]
 
 
 LACKING: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

@@ -8,11 +8,14 @@ from typing import Any
 
 from rehearsal.clouds.gcp.offerings import MACHINES, channels, has_machine, versions
 from rehearsal.clouds.gcp.references import (
+    CLUSTER,
     COMPUTE,
     PROVIDER,
     SUBNETWORK,
+    cluster_id,
     location_of,
     network_id,
+    pools_of,
     project_number,
     project_of,
     subnetwork_id,
@@ -70,7 +73,32 @@ def subnetwork(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
     return {**own, **more, "id": id_, "selfLink": f"{COMPUTE}{id_}"}
 
 
+def cluster(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
+    """Return a cluster with its node pools. RefusedError if there is none."""
+    id_ = cluster_id(arguments, config)
+    live = state.get(CLUSTER, id_)
+    if live is None:
+        raise RefusedError(Refusal("not-found", f"Not found: {id_}.", PROVIDER))
+    pools = [pool for _, pool in sorted(pools_of(state, id_))]
+    return {**_listed({**live, "nodePools": pools}), "id": id_}
+
+
+def _listed(live: Json) -> Json:
+    """Return an object as a data source does: each block is a list, with a plural name."""
+    found: Json = {}
+    for name, value in live.items():
+        if isinstance(value, dict) and name not in ("resourceLabels", "labels"):
+            plural = f"{name[:-1]}ies" if name.endswith("y") else f"{name}{'es' if name.endswith('s') else 's'}"
+            found[plural] = [_listed(value)]
+        elif isinstance(value, list):
+            found[name] = [_listed(each) if isinstance(each, dict) else each for each in value]
+        else:
+            found[name] = value
+    return found
+
+
 FUNCTIONS: Mapping[str, Function] = {
+    "gcp:container/getCluster:getCluster": cluster,
     "gcp:container/getEngineVersions:getEngineVersions": engine_versions,
     "gcp:compute/getMachineTypes:getMachineTypes": machine_types,
     "gcp:compute/getSubnetwork:getSubnetwork": subnetwork,

@@ -174,6 +174,16 @@ def test_missing_resources_are_dropped_and_the_others_read() -> None:
             {"name": "gke", "location": "us", "resourceLabels": TAGS},
             {"resourceLabels": TAGS, "effectiveLabels": {"rdma-ray-owner": "2c3d"}},
         ),
+        (
+            "gcp:container/nodePool:NodePool",
+            {
+                "cluster": "theirs",
+                "name": "gpu",
+                "location": "us-central1",
+                "nodeConfig": {"resourceLabels": {"rdma-ray-owner": "0a1b"}},
+            },
+            {"nodeConfig": {"resourceLabels": {"rdma-ray-owner": "2c3d"}}},
+        ),
         ("aws:eks/cluster:Cluster", {"name": "eks", "tags": TAGS}, {"tags": {**TAGS, "rdma-ray-owner": "2c3d"}}),
         ("aws:kms/alias:Alias", {"name": "alias/x", "targetKeyId": "1"}, {"targetKeyId": "2"}),
     ],

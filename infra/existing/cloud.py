@@ -1,0 +1,139 @@
+"""A GKE or EKS cluster that the user has, in which a stack makes nodes and Ray: what its API server shows beforehand.
+
+An object of a stack's own name that is there has the labels of the stack that made it. One of this stack's name is
+another state's unless its owner is this state's, which the engine knows only later (`refuse_other_owners`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi import ResourceOptions
+
+from infra.catalog.names import OWNER_LABEL, STACK_LABEL
+from infra.existing.kubectl import Json, Kubectl, KubectlError
+from infra.existing.kuberay import Choice, kuberay_problems
+from infra.existing.objects import resource_of
+from infra.existing.questions import ASK, NOT_SHOWN, Questions, part
+from infra.kubernetes.admission import limit_policy, pod_policy
+from infra.kubernetes.api_access import node_rights
+from infra.kubernetes.pods import CLUSTER_SCOPED, RayArgs
+from infra.kubernetes.resources import labeled
+from infra.settings import Problem
+from infra.settings.cloud import CloudSettings
+from infra.terminal import printable
+
+EXISTING, PROVIDES = "cluster.existing", "cluster.provides"
+SIGN_IN = "sign in to the cloud, and check that this machine reaches the control plane: kubectl version"
+
+
+def marked(stack: str, owner: pulumi.Input[str]) -> ResourceOptions:
+    """Return the options that label every object in a user's cluster with the stack and its owner."""
+    return ResourceOptions(transformations=[labeled({STACK_LABEL: stack, OWNER_LABEL: owner})])
+
+
+def choice(component: str) -> Choice:
+    """Return the setting by which a stack uses a component of the user's cluster."""
+    return Choice(
+        path=PROVIDES,
+        use_theirs=f"add {component} to cluster.provides",
+        install=f"remove {component} from cluster.provides",
+        leftovers=False,
+    )
+
+
+def outside_namespace(args: RayArgs) -> list[str]:
+    """Return the API paths of the namespace of a stack's workload and of its objects that are in no namespace."""
+    bodies: list[Mapping[str, Any]] = [
+        *pod_policy(args.pod),
+        *(limit_policy() if args.settings.nodes.max_hours else []),
+        *node_rights(args),
+    ]
+    bodies += [each for each in args.pod.objects if each["kind"] in CLUSTER_SCOPED]
+    paths = [f"/apis/{each['apiVersion']}/{resource_of(each['kind'])}/{each['metadata']['name']}" for each in bodies]
+    return [f"/api/v1/namespaces/{args.settings.namespace}", *paths]
+
+
+class Inside:
+    """What the API server of a user's cluster shows: `problems`, and the owner of each object of this stack's name.
+
+    Args:
+        kubeconfig: As JSON; without a secret.
+        ours: API paths of the stack's objects, outside its own namespace, which is one of them.
+    """
+
+    def __init__(self, kubeconfig: str, settings: CloudSettings, stack: str, ours: Iterable[str]) -> None:
+        self.problems: list[Problem] = []
+        self.owners: dict[str, str] = {}
+        values = {EXISTING: settings.cluster.existing, PROVIDES: ", ".join(settings.cluster.provides) or "none"}
+        with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
+            file = Path(folder) / "kubeconfig"
+            file.write_text(kubeconfig, encoding="utf-8")
+            self.asked = Questions(
+                Kubectl(kubeconfig=str(file)), stack, settings.namespace, values, place=EXISTING, where=EXISTING
+            )
+            try:
+                self.problems += self._found(settings, ours)
+            except KubectlError as error:
+                self.problems.append(self.asked.problem(f"The cluster does not answer: {error}.", SIGN_IN, EXISTING))
+
+    def _found(self, settings: CloudSettings, ours: Iterable[str]) -> Iterator[Problem]:
+        asked = self.asked
+        asked.cluster.read("/version")
+        if not asked.cluster.allowed("*", "*", "*", ""):
+            yield asked.problem(
+                "You are no administrator of the cluster: namespace, drivers and CRDs could not be made.",
+                f"{ASK} for the role cluster-admin",
+                EXISTING,
+            )
+            return
+        for path in ours:
+            body = asked.look(path)
+            if body is None or body is NOT_SHOWN:
+                continue
+            if part(body, "metadata", "labels", STACK_LABEL) != asked.stack:
+                yield asked.problem(
+                    f"There is {_words(body, path)}, {_maker(body)}, and this stack would overwrite it.",
+                    "use another cluster, or delete it if nobody needs it",
+                    EXISTING,
+                )
+            else:
+                self.owners[_words(body, path)] = str(part(body, "metadata", "labels", OWNER_LABEL))
+        if settings.ray.mode != "indexed-job":
+            yield from kuberay_problems(asked, choice("kuberay"), install=settings.installs("kuberay"))
+
+
+def _words(body: Json, path: str) -> str:
+    """Return an object's kind and name, of which the path is ours."""
+    kind = str(part(body, "kind") or path.split("/")[-2])
+    return printable(f"a {kind[:63]} {path.rpartition('/')[2]}")
+
+
+def _maker(body: Json) -> str:
+    stack = part(body, "metadata", "labels", STACK_LABEL)
+    return f"of the stack {printable(str(stack)[:63])}" if stack else "which no stack made"
+
+
+def refuse_other_owners(owner: pulumi.Output[str], owners: Mapping[str, str]) -> pulumi.Output[str]:
+    """Return the owner, on which all resources depend; fail if something of this stack's name has another one.
+
+    Before the first `up` the owner is not known, so that nothing can be this state's.
+
+    Args:
+        owners: Owners of what is there, by words for it.
+    """
+
+    def checked(known: object) -> str:
+        others = [what for what, its in owners.items() if its != known]
+        if others:
+            raise pulumi.RunError(
+                f"{EXISTING}: there is {', '.join(others)}, of a stack of this name with another state. Bring it down "
+                "from there, or choose another name for this stack: pulumi stack init NAME --copy-config-from STACK"
+            )
+        return known  # type: ignore[return-value]
+
+    return owner.apply(checked, run_with_unknowns=True)

@@ -1,0 +1,123 @@
+"""A stack in a cluster that the user has, `cluster.existing`: read, checked first, and never changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.catalog.names import STACK_LABEL
+from infra.settings import from_stack_file
+from rehearsal import users_cluster
+from rehearsal.clouds.gcp.references import CLUSTER, NODE_POOL
+from rehearsal.clouds.kubernetes.connection import OWNER
+from rehearsal.engine.commands import Engine
+from rehearsal.engine.faults import Fault
+from rehearsal.engine.kind import Json
+from rehearsal.engine.workspace import ROOT, Workspace
+from rehearsal.fork_server import ForkServer
+from rehearsal.scenario import RehearsalRequest, Scenario
+from tools.recovery import UP
+
+EXISTING: dict[str, dict[str, Any]] = {
+    "gke-dranet": {"cluster": {"existing": "us-central1/theirs"}},
+    "gke": {"cluster": {"existing": "us-central1/theirs"}},
+}
+"""Settings by which a stack file of the repository uses a cluster of the user's: managed DRANET, and own networks."""
+MADE_ELSEWHERE = ("gcp:container/cluster:Cluster", "rdma-ray:gke:ClusterNetwork")
+
+
+def stack_file(stack: str, folder: Path) -> Path:
+    """Write the stack file with the user's cluster."""
+    content = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"))
+    content["config"] |= {f"rdma-ray:{name}": value for name, value in EXISTING[stack].items()}
+    file = folder / f"Pulumi.{stack}.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("stack", "faults"),
+    [
+        ("gke-dranet", ("*NodePool create 500", "*NodePool delete 500")),
+        ("gke-dranet", ("*NodePool create kill-after",)),
+        ("gke-dranet", ("*RayCluster create 500", "*Namespace delete 500")),
+        ("gke", ("gcp:compute/network:Network create kill-after",)),
+    ],
+    ids=str,
+)
+def test_users_cluster_is_as_before(
+    stack: str, faults: tuple[str, ...], fork_server: ForkServer, tmp_path: Path
+) -> None:
+    """After refused requests, a change of the stack, drift, or an engine that is killed."""
+    file = stack_file(stack, tmp_path)
+    request = RehearsalRequest(stack=stack, file=file, changes=("nodes.max=3",), faults=tuple(map(Fault.parse, faults)))
+    outcome = Scenario(request, Workspace(tmp_path / "w", fork_server.bin), lambda _name, _phase: None).run()
+    assert outcome.ok, "\n".join([*(phase.said for phase in outcome.phases if not phase.ok), *outcome.leftovers])
+    assert outcome.leftovers == ()
+    assert not {node.type for node in outcome.graph.nodes.values()} & {*MADE_ELSEWHERE}
+
+
+def begin(stack: str, fork_server: ForkServer, tmp_path: Path) -> tuple[Engine, Path]:
+    """Return the engine of a stack without the user's things."""
+    file = stack_file(stack, tmp_path)
+    workspace = Workspace(tmp_path / "w", fork_server.bin)
+    workspace.begin(stack, file)
+    engine = Engine(workspace, stack)
+    engine.init()
+    return engine, file
+
+
+def test_what_the_cluster_lacks_stops_the_preview(fork_server: ForkServer, tmp_path: Path) -> None:
+    """A cluster that is not there; one that lacks much; one that has a thing of the stack's name: nothing is made."""
+    engine, file = begin("gke-dranet", fork_server, tmp_path)
+    said = engine.run("preview", stack=True)
+    assert not said.ok
+    assert "cluster.existing: us-central1/theirs" in said.text
+    assert "Google Cloud does not show it" in said.text
+
+    with engine.cloud_state.transaction() as state:
+        users = users_cluster.prepare(state, from_stack_file(file))
+        [(key, live)] = [(key, live) for key, live in users.items() if key[0] == CLUSTER and live is not None]
+        state.put(*key, {**live, "datapathProvider": "LEGACY_DATAPATH", "masterVersion": "1.30.1-gke.1"})
+    for arguments in (("preview",), UP):
+        said = engine.run(*arguments, stack=True)
+        assert not said.ok
+        for words in ("no Dataplane V2", "1.30.1-gke.1"):
+            assert words in said.text, said.text
+
+    kind, metadata = "kubernetes:core/v1:Namespace", {"name": "ray", "labels": {STACK_LABEL: "other"}}
+    with engine.cloud_state.transaction() as state:
+        state.put(*key, live)
+        state.put(kind, "ray", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, OWNER: key[1]})
+        state.put(*kuberay(key[1]))
+    for arguments in (("preview",), UP):
+        said = engine.run(*arguments, stack=True)
+        assert not said.ok
+        for words in ("a Namespace ray, of the stack other", "add kuberay to cluster.provides"):
+            assert words in said.text, said.text
+    assert engine.steps() == []
+
+
+def kuberay(cluster: str) -> tuple[str, str, Json]:
+    """Return a KubeRay of the user's, which watches every namespace."""
+    type_, live = users_cluster.operator("kuberay-operator", "default", {}, [])
+    return type_, "default/kuberay-operator", {**live, OWNER: cluster}
+
+
+def test_pool_of_another_clone_is_refused(fork_server: ForkServer, tmp_path: Path) -> None:
+    """A stack of this name in another clone has made it: its owner is not the one of this state."""
+    engine, file = begin("gke-dranet", fork_server, tmp_path)
+    with engine.cloud_state.transaction() as state:
+        users = users_cluster.prepare(state, from_stack_file(file))
+        [(pool, live)] = [(key, live) for key, live in users.items() if key[0] == NODE_POOL and live is not None]
+        labels = {"rdma-ray-stack": "gke-dranet", "rdma-ray-owner": "0a1b2c3d"}
+        theirs = {**live, "name": "gpu", "nodeConfig": {"resourceLabels": labels}}
+        state.put(NODE_POOL, pool[1].replace("default-pool", "gpu"), theirs)
+    for arguments in (("preview",), UP):
+        said = engine.run(*arguments, stack=True)
+        assert not said.ok
+        assert "node pool gpu, of a stack of this name with another state" in said.text
+    assert [step for step in engine.steps() if "random" not in str(step)] == []
