@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,6 +32,7 @@ from infra.settings import ClusterSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, settle
+from workloads.feedback.engine_runs import recording
 from workloads.nccl.report import largest
 from workloads.nccl.result import BenchResult
 from workloads.nccl.units import format_size
@@ -115,7 +116,11 @@ class Stack:
         """Run the engine on this stack; see `run`. If the stack is locked, print who holds the lock and what to do."""
         options = ("--stack", self.name, "--non-interactive", "--color", "always" if sys.stdout.isatty() else "never")
         try:
-            run(PULUMI, *arguments, *options, quiet=quiet, grace_s=_LOCAL_GRACE_S if self.is_local else _CLOUD_GRACE_S)
+            # `rdma-ray evidence` reports how long each kind of resource took.
+            recorded = recording(ROOT, self.name, arguments[0]) if arguments in (UP, DESTROY) else nullcontext(())
+            with recorded as log:
+                grace_s = _LOCAL_GRACE_S if self.is_local else _CLOUD_GRACE_S
+                run(PULUMI, *arguments, *log, *options, quiet=quiet, grace_s=grace_s)
         except CommandFailedError as failure:
             print(explain_locks(self.name, failure.said), end="", file=sys.stderr)
             raise

@@ -59,6 +59,7 @@ add(app, "workloads.client.commands:status", group=WATCH)
 add(app, "workloads.monitor.commands:top", group=WATCH)
 add(app, "workloads.doctor.commands:doctor", group=WATCH)
 add(app, "workloads.doctor.commands:inspect", group=WATCH)
+add(app, "workloads.feedback.commands:evidence", group=WATCH)
 add(app, "workloads.nccl.commands:bench", group=MEASURE)
 app.register_install_completion_command(
     group=CONNECT,

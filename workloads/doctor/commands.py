@@ -54,10 +54,7 @@ def inspect(
     Example: rdma-ray inspect --stack gke --out gke.tar.gz
     Exit codes: 0 written, whatever it shows; 1 error.
     """
-    if out is not None and not out.absolute().parent.is_dir():
-        raise WorkloadError(f"--out {out}: there is no folder {out.absolute().parent}")
-    if out is not None and out.exists() and not out.is_file():
-        raise WorkloadError(f"--out {out}: it exists and is not a regular file: choose a new file")
+    check_new_file(out)
     with Connection(options) as stack:
         collector = StateReader(stack, _progress)
         state = collector.collect()
@@ -73,6 +70,14 @@ def inspect(
     print(printable(f"{path}: {counts}; README.txt in it is the summary"), file=sys.stderr)
     _left_out(state.cut | bundle.cut)
     print(path)
+
+
+def check_new_file(out: Path | None) -> None:
+    """Raise WorkloadError, before minutes of work, if this file cannot be the result."""
+    if out is not None and not out.absolute().parent.is_dir():
+        raise WorkloadError(f"--out {out}: there is no folder {out.absolute().parent}")
+    if out is not None and out.exists() and not out.is_file():
+        raise WorkloadError(f"--out {out}: it exists and is not a regular file: choose a new file")
 
 
 def stack_file(options: StackOptions) -> Path | None:

@@ -15,6 +15,8 @@ import pytest
 from rehearsal.engine.workspace import ROOT
 from tests.clone import executable
 from tools import stack as make
+from tools.recovery import DESTROY, UP
+from workloads.feedback.engine_runs import recorded
 
 PASSPHRASE, FILE = "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"
 ENGINE = f'#!/bin/sh\necho "${{{PASSPHRASE}-unset}} ${{{FILE}-unset}}"\n'
@@ -134,3 +136,26 @@ def test_lock_of_a_dead_engine_in_a_shared_folder_is_removed(clone: Path, monkey
         (locks / "1.json").write_text(json.dumps({"pid": 2**22 + 1, "hostname": host}))
         with pytest.raises(FileNotFoundError, match="no engine") if removed else nullcontext():
             make.Stack("gke")._release_lock_of_dead_engine()
+
+
+@pytest.mark.parametrize("status", [0, 255])
+def test_run_of_the_engine_is_recorded_for_evidence(clone: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """Also of one that fails. Other commands are not recorded, and an engine without events is no error."""
+    what = {"op": "create", "urn": "urn", "type": "gcp:compute/network:Network", "new": {"custom": True}}
+    events = [{"timestamp": 1, "resourcePreEvent": {"metadata": what}}]
+    events += [{"timestamp": 8, "resOutputsEvent": {"metadata": what}}]
+    (clone / "events").write_text("\n".join(map(json.dumps, events)))
+    text = f"""#!/bin/sh
+while [ $# -gt 0 ]; do [ "$1" = --event-log ] && cp {clone}/events "$2"; shift; done
+exit {status}"""
+    engine = executable(clone / "engine", text)
+    monkeypatch.setattr(make, "ROOT", clone)
+    monkeypatch.setattr(make, "PULUMI", str(engine))
+    for arguments in (UP, ("preview", "--diff"), DESTROY):
+        with pytest.raises(make.CommandFailedError) if status else nullcontext():
+            make.Stack("gke").pulumi(*arguments, quiet=True)
+    (clone / "events").write_text("")
+    with pytest.raises(make.CommandFailedError) if status else nullcontext():
+        make.Stack("gke").pulumi(*UP, quiet=True)
+    runs = recorded(clone, "gke")
+    assert [(run.command, [each.seconds for each in run.operations]) for run in runs] == [("up", [7]), ("destroy", [7])]
