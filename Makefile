@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes mutations outdated facts golden check format schema docs lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes accept mutations outdated facts golden check format schema docs lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ bench-gpu: setup-dev ## compare ConvNeXt training with timm's on this machine, a
 
 changes: setup-infra ## apply the changes that people make to stacks whose nodes run, and write the table of docs/changes.md (5 minutes)
 	@$(VENV) -m rehearsal.changes $(ARGS)
+
+accept: setup-dev ## make a document of `rdma-ray evidence` that a user sent part of the rehearsal's facts; FILE=…
+	@$(VENV) -m rehearsal.accept "$(FILE)"
 
 mutations: setup-infra ## take out and change every input of STACK, one at a time, and show what notices
 	@$(VENV) -m rehearsal.mutations "$(STACK)"

@@ -3,12 +3,19 @@
 The clouds publish no such figures; these are medians of public logs of `terraform apply` and `terraform destroy`, which
 call the same APIs. The wait for GPU capacity is not included: a node pool without nodes is created in minutes, but
 its capacity may take days. A type without a row has no known duration.
+
+Runs of this program that users sent are beside them: the documents that `make accept` adds to `rehearsal/sent_back/`.
 """
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
 from typing import Literal
 
 
@@ -141,7 +148,31 @@ TIMEOUTS: Mapping[str, Mapping[str, float]] = {
 hashicorp/terraform-provider-aws 012e0a32). For a kind that is not listed, the program sets its own."""
 
 
-def published_seconds(type_: str, verb: Literal["create", "delete"]) -> float | None:
-    """Return the published time to create or to delete a resource of this type, or None."""
+SENT_BACK = Path(__file__).parents[1] / "sent_back"
+"""Documents of `rdma-ray evidence` that were accepted."""
+
+
+@cache
+def sent_back(folder: Path = SENT_BACK) -> Mapping[tuple[str, str], list[Figure]]:
+    """Return the figures of the accepted documents by type and verb: for each document the median."""
+    found: dict[tuple[str, str], list[Figure]] = defaultdict(list)
+    for file in sorted(folder.glob("*.json")):
+        document = json.loads(file.read_text(encoding="utf-8"))
+        seconds: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for each in (each for run in document["runs"] for each in run["operations"]):
+            seconds[each["type"], each["op"]].append(each["seconds"])
+        for key, values in seconds.items():
+            source = f"sent back by a user: {len(values)} on {document['target']}, {document['region']}"
+            found[key].append(Figure(median(values), source, document["date"]))
+    return found
+
+
+def published_seconds(type_: str, verb: Literal["create", "delete"], folder: Path = SENT_BACK) -> float | None:
+    """Return the time to create or to delete a resource of this type, or None if nobody published or sent one.
+
+    The median of what users sent has priority: it is of this program's resources.
+    """
+    if own := sent_back(folder).get((type_, verb)):
+        return median(figure.seconds for figure in own)
     figure: Figure | None = getattr(DURATIONS.get(type_), verb, None)
     return figure.seconds if figure else None
