@@ -76,7 +76,9 @@ def _on_google_cloud(settings: GkeSettings, existing: str) -> Iterator[tuple[tup
     )
     yield _inside(identity.NAMESPACE, cluster, "web")
     containers = [{"name": "web", "image": "nginx"}]
-    spec = {"replicas": 1, "template": {"spec": {"containers": containers}}}
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    spec: Json = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
     yield _inside(identity.DEPLOYMENT, cluster, "web", "web", spec=spec)
     if "kuberay" in settings.cluster.provides:
         yield _inside(identity.DEFINITION, cluster, "rayclusters.ray.io", spec={"group": "ray.io"})

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra.settings import ClusterSettings, from_stack_file
+from infra.settings import ClusterSettings, KubernetesSettings, from_stack_file
 from rehearsal import depths, users_cluster
 from rehearsal.clouds.kubernetes import schemas
 from rehearsal.clouds.registry import drift, running_nodes
@@ -123,9 +123,9 @@ class Scenario:
             raise NoCloudError(f"target: {settings.target} is not simulated; those that are: gke, eks, kubernetes")
         began = time.monotonic()
         depths.must_run(self._request.depth)
-        before = self._request.before
-        self._workspace.begin(self._request.stack, before / self._request.file.name if before else self._request.file)
-        if before is not None:
+        before, file = self._request.before, self._request.file
+        self._workspace.begin(self._request.stack, before / file.name if before else file)
+        if before:
             self._workspace.use(before)
         self.engine = Engine(self._workspace, self._request.stack)
         with ExitStack() as resources:
@@ -160,6 +160,11 @@ class Scenario:
             request = self._request
             self._cluster_phases = depths.begin(request.depth, resources, self.engine, self._settings, self._on_event)
             self._ends = (PhaseFailedError, *self._cluster_phases.ends)
+            if not isinstance(self._settings, KubernetesSettings):
+                self._prepare()
+            self._cluster_phases.put(
+                live for (type_, _), live in self._users.items() if live and "kubernetes:" in type_
+            )
             phase.said = ", ".join(self._cluster_phases.environment.plane.running())
 
     def _prepare(self) -> None:
@@ -209,7 +214,7 @@ class Scenario:
             try:
                 phase.said = f"{self.engine.first_preview()} resources to create"
             except EngineError as problem:
-                raise phase.failed(_why(problem.said.text)) from problem
+                raise phase.failed(problem.said.why) from problem
         self._command("up", self.engine.up, "create")
         self._graph = Graph.from_deployment(self.engine.deployment())
 
@@ -233,7 +238,7 @@ class Scenario:
                 self._must(said, phase)
                 phase.said = report(phase)
                 return
-            phase.said = f"failed as injected: {_first_refusal(said.text)}" if not said.ok else "succeeded nevertheless"
+            phase.said = f"failed as injected: {said.first_refusal}" if not said.ok else "succeeded nevertheless"
         with self._phase(f"{name} again") as phase:
             settled = recover(self.engine)
             self._must(command(), phase)
@@ -276,8 +281,7 @@ class Scenario:
             phase.said += self._unchecked()
             refused = any(change.ends for change in self._changes) and not self.engine.run("preview", stack=True).ok
             # The program refuses these when it updates the group.
-            refused |= any(change.recreates for change in self._changes)
-            if refused:
+            if refused := refused or any(change.recreates for change in self._changes):
                 phase.said += "; refused while rdma-ray:protect is true"
         if refused:
             # Like a user, turn protection off on the current stack, then apply the change.
@@ -362,7 +366,7 @@ class Scenario:
 
     def _must(self, said: CommandResult, phase: _RunningPhase) -> None:
         if not said.ok:
-            raise phase.failed(_why(said.text))
+            raise phase.failed(said.why)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[_RunningPhase]:
@@ -389,13 +393,3 @@ class _RunningPhase:
         """Set the message and return the error that ends the rehearsal."""
         self.said = why
         return PhaseFailedError(why)
-
-
-def _first_refusal(text: str) -> str:
-    refusals = (line.strip() for line in text.splitlines() if "REHEARSAL:" in line)
-    return next(refusals, "REHEARSAL: the engine died").partition("REHEARSAL: ")[2]
-
-
-def _why(text: str) -> str:
-    """Return the diagnostics of the engine's output."""
-    return (text.partition("Diagnostics:")[2] or text).strip()

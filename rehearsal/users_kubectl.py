@@ -19,6 +19,8 @@ from rehearsal.engine.kind import Json
 from rehearsal.engine.state import State, View
 from rehearsal.engine.workspace import NotOursError, of_this_process
 
+SETTING = "cluster"
+"""Setting of the state with the API server of depth `cluster` or `pods` (rehearsal/cluster/provider.py)."""
 FAILED = 1
 """Exit status of kubectl for every error."""
 NO_RESOURCE = "the server could not find the requested resource"
@@ -63,6 +65,9 @@ def _answer(state: View, words: list[str]) -> str:
     if found is None:
         raise UnsupportedError(f'context "{value}" does not exist' if flag == "--context" else "dial tcp: no route")
     id_, live = found
+    if id_ and (there := state.setting(SETTING)):
+        # Its objects are in the API server of depth `cluster` or `pods`.
+        return json.dumps(_asked(there, rest))
     match rest:
         case ["get", raw] if raw.startswith("--raw=/"):
             version = str(live.get("masterVersion") or live.get("version"))
@@ -70,6 +75,19 @@ def _answer(state: View, words: list[str]) -> str:
         case ["create", raw, "--filename=-"] if raw.startswith("--raw=/"):
             return json.dumps(_create(state, raw.removeprefix("--raw="), json.load(sys.stdin)))
     raise UnsupportedError(f"the rehearsal's kubectl does not support: kubectl {' '.join(words)}")
+
+
+def _asked(there: Json, words: list[str]) -> Json:
+    """Return the real API server's answer."""
+    from tools.kubernetes.api import Api, ApiError
+
+    verb, raw = words[:2]
+    path = raw.removeprefix("--raw=")
+    api = Api(there["url"], there["token"], Path(there["authority"]))
+    try:
+        return api.request("POST", path, body=json.load(sys.stdin)) if verb == "create" else api.request("GET", path)
+    except ApiError as error:
+        raise RequestError(error.reason, error.message) from None
 
 
 def _read(state: View, path: str, version: str, cluster: str) -> Json:

@@ -6,7 +6,7 @@ The controllers are real. The rehearsal scales the workers in place of Ray's aut
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import requests
@@ -45,12 +45,30 @@ class ClusterPhases:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
+        self._users: list[Json] = []
+
+    def put(self, users: Iterable[Json]) -> None:
+        """Make the objects of a cluster that the user has, without the fields of the simulation."""
+        for each in users:
+            body = {name: value for name, value in each.items() if not name.startswith("__")}
+            self._users.append(self.environment.api.apply(body, manager="kubectl"))
 
     def left(self) -> list[str]:
-        """Return the stack's objects that still exist in the cluster."""
+        """Return the stack's objects that still exist in the cluster, and the user's that are not as before."""
         with _telling():
-            return self.environment.left()
+            changed = [each for each in self._users if self._differs(each)]
+            told = (
+                f"changed, although it is the user's: {each['kind']} {each['metadata']['name']}" for each in changed
+            )
+            return [*self.environment.left(), *told]
         raise AssertionError
+
+    def _differs(self, before: Json) -> bool:
+        """Return whether an object is gone, was made again, or has other labels, annotations or spec."""
+        metadata, api = before["metadata"], self.environment.api
+        now = api.get(before["apiVersion"], before["kind"], metadata["name"], metadata.get("namespace"))
+        same = ("uid", "generation", "labels", "ownerReferences", "finalizers")
+        return now is None or any(now["metadata"].get(each) != metadata.get(each) for each in same)
 
     def scale_up(self, graph: Graph) -> str:
         """Start everything that runs on GPUs: workers of a RayCluster, a Job. Return a summary."""

@@ -31,6 +31,17 @@ class CommandResult:
         """Whether the command succeeded."""
         return self.status == 0
 
+    @property
+    def why(self) -> str:
+        """The diagnostics of the engine."""
+        return (self.text.partition("Diagnostics:")[2] or self.text).strip()
+
+    @property
+    def first_refusal(self) -> str:
+        """The first line of a simulated cloud that refuses."""
+        refusals = (line.strip() for line in self.text.splitlines() if "REHEARSAL:" in line)
+        return next(refusals, "REHEARSAL: the engine died").partition("REHEARSAL: ")[2]
+
 
 class EngineError(RuntimeError):
     """A command that must succeed failed."""
