@@ -1,4 +1,5 @@
-"""The user's VPC: two private subnets for the control plane, of which the first has all nodes.
+"""The user's VPC: two private subnets for the control plane, of which the first has all nodes. In a cluster of the
+user's: the one of the nodes.
 
 The setting is `network.subnets`. They are read and checked in a preview, and never changed. The security groups of EFA,
 of the cluster and of a file system are the stack's, in that VPC.
@@ -41,7 +42,7 @@ class Subnet:
 def existing_place(settings: EksSettings) -> VpcPlace:
     """Return the place of a cluster in the user's VPC. Raises `SettingsError` with everything that it lacks."""
     try:
-        subnets = [_subnet(each) for each in settings.network.subnets]
+        subnets = [read_subnet(each) for each in settings.network.subnets]
         vpc = aws.ec2.get_vpc(id=subnets[0].vpc)
     except Exception as error:
         finding = Finding(f"AWS does not show them: {error}", "check the ids, the region and your permissions", DOCS)
@@ -54,7 +55,8 @@ def existing_place(settings: EksSettings) -> VpcPlace:
     return VpcPlace(vpc=first.vpc, gpu=first.id, private=(first.id, second.id))
 
 
-def _subnet(id_: str) -> Subnet:
+def read_subnet(id_: str) -> Subnet:
+    """Return what EC2 states of a subnet. Raises the provider's error if there is none."""
     found = aws.ec2.get_subnet(id=id_)
     try:
         table = aws.ec2.get_route_table(subnet_id=id_)
@@ -75,43 +77,64 @@ def _subnet(id_: str) -> Subnet:
     )
 
 
+def addresses_of_nodes(settings: EksSettings, gpu: int = 0, system: int = 0) -> int:
+    """Return the addresses that the stack's nodes may still take, beyond those of nodes that run."""
+    nodes, cpu_nodes = settings.nodes.max - gpu, settings.cluster.system_nodes - system
+    return max(nodes, 0) * ADDRESSES_PER_GPU_NODE + max(cpu_nodes, 0) * ADDRESSES_PER_CPU_NODE
+
+
 def problems(first: Subnet, second: Subnet, settings: EksSettings, *, dns: bool) -> Iterator[Problem]:
     """Yield what the subnets of nodes and of the control plane lack, each with what adds it.
 
     Args:
         dns: Whether the VPC resolves names, and gives its hosts names.
     """
-    nodes = settings.nodes.max * ADDRESSES_PER_GPU_NODE + settings.cluster.system_nodes * ADDRESSES_PER_CPU_NODE
-
-    def problem(value: str, message: str, fix: str, setting: str = SUBNETS) -> Problem:
-        return Finding(message, fix, DOCS).problem((setting,), (value,))
-
     if first.vpc != second.vpc:
         message = f"They are in two VPCs, {first.vpc} and {second.vpc}, but a cluster is in one."
-        yield problem(f"{first.id}, {second.id}", message, "name two subnets of one VPC")
-    if settings.location not in first.zones:
-        message = f"The nodes are in {settings.location}, and this subnet is in {first.zones[0]} ({first.zones[1]})."
-        yield problem(first.id, message, f"name a subnet in {settings.location} first")
+        yield _problem(f"{first.id}, {second.id}", message, "name two subnets of one VPC")
     if first.zones == second.zones:
         message = f"Both are in {first.zones[0]}: EKS rejects a control plane with subnets in one zone."
-        yield problem(second.id, message, "name a second subnet in another zone; no node runs there")
-    for subnet, needs in ((first, nodes + CONTROL_PLANE_ADDRESSES), (second, CONTROL_PLANE_ADDRESSES)):
-        if subnet.free < needs:
-            message = f"The subnet has {subnet.free} free addresses, and the stack needs up to {needs} there."
-            yield problem(subnet.id, message, "name a larger subnet, or lower nodes.max")
-    if first.public_addresses:
+        yield _problem(second.id, message, "name a second subnet in another zone; no node runs there")
+    yield from _too_full(second, CONTROL_PLANE_ADDRESSES)
+    yield from node_subnet_problems(
+        first, settings, needs=addresses_of_nodes(settings) + CONTROL_PLANE_ADDRESSES, dns=dns
+    )
+
+
+def node_subnet_problems(subnet: Subnet, settings: EksSettings, *, needs: int, dns: bool) -> Iterator[Problem]:
+    """Yield what the subnet of the nodes lacks, each with what adds it.
+
+    Args:
+        needs: Addresses that the stack may take there.
+        dns: Whether the VPC resolves names, and gives its hosts names.
+    """
+    if settings.location not in subnet.zones:
+        message = f"The nodes are in {settings.location}, and this subnet is in {subnet.zones[0]} ({subnet.zones[1]})."
+        yield _problem(subnet.id, message, f"name a subnet in {settings.location} for the nodes")
+    yield from _too_full(subnet, needs)
+    if subnet.public_addresses:
         message = "The subnet gives nodes a public address, which EC2 rejects for nodes with several interfaces."
-        fix = f"aws ec2 modify-subnet-attribute --subnet-id {first.id} --no-map-public-ip-on-launch"
-        yield problem(first.id, message, fix)
-    if first.way_out == "internet":
+        fix = f"aws ec2 modify-subnet-attribute --subnet-id {subnet.id} --no-map-public-ip-on-launch"
+        yield _problem(subnet.id, message, fix)
+    if subnet.way_out == "internet":
         message = (
             "Its default route is an Internet gateway, but nodes have no public address: no image could be pulled."
         )
-        yield problem(first.id, message, "name a private subnet, whose default route is a NAT gateway")
-    elif first.way_out == "none":
+        yield _problem(subnet.id, message, "name a private subnet, whose default route is a NAT gateway")
+    elif subnet.way_out == "none":
         message = "It has no default route, so nodes cannot pull the images of KubeRay and of the device plugins."
-        yield problem(first.id, message, "add a route for 0.0.0.0/0 to a NAT gateway, or name another subnet")
+        yield _problem(subnet.id, message, "add a route for 0.0.0.0/0 to a NAT gateway, or name another subnet")
     if not dns:
-        message = f"{first.vpc} does not resolve the names of the control plane's private endpoint and of FSx."
-        fix = f"aws ec2 modify-vpc-attribute --vpc-id {first.vpc} --enable-dns-hostnames, and --enable-dns-support"
-        yield problem(first.vpc, message, fix)
+        message = f"{subnet.vpc} does not resolve the names of the control plane's private endpoint and of FSx."
+        fix = f"aws ec2 modify-vpc-attribute --vpc-id {subnet.vpc} --enable-dns-hostnames, and --enable-dns-support"
+        yield _problem(subnet.vpc, message, fix)
+
+
+def _too_full(subnet: Subnet, needs: int) -> Iterator[Problem]:
+    if subnet.free < needs:
+        message = f"The subnet has {subnet.free} free addresses, and the stack needs up to {needs} there."
+        yield _problem(subnet.id, message, "name a larger subnet, or lower nodes.max")
+
+
+def _problem(value: str, message: str, fix: str) -> Problem:
+    return Finding(message, fix, DOCS).problem((SUBNETS,), (value,))

@@ -28,7 +28,7 @@ def test_private_subnets_with_room_lack_nothing() -> None:
     ("first", "second", "words", "fix"),
     [
         ({}, {"vpc": "vpc-2"}, "in two VPCs, vpc-1 and vpc-2", "of one VPC"),
-        ({"zones": ("us-east-1c", "use1-az4")}, {}, "is in us-east-1c (use1-az4)", "in us-east-1a first"),
+        ({"zones": ("us-east-1c", "use1-az4")}, {}, "is in us-east-1c (use1-az4)", "in us-east-1a for the nodes"),
         ({}, {"zones": FIRST.zones}, "in one zone", "in another zone"),
         ({"free": 367}, {}, "367 free addresses, and the stack needs up to 368", "lower nodes.max"),
         ({}, {"free": 15}, "15 free addresses, and the stack needs up to 16", "a larger subnet"),
