@@ -34,7 +34,7 @@ DRANET = "aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03; inferred from t
 EC2_NAMES = "EC2 API reference: launch template name at most 128, of a-z, A-Z, 0-9, ( ) . / and _; unverified, 2026-11"
 EC2_RESERVATIONS = "EC2 docs, create-cr-group, read 2026-11-27; the forms of ids and ARNs are unverified"
 EFA = "EC2 docs, Elastic Fabric Adapter: EFA traffic does not leave its availability zone, read 2026-08"
-EKS_NAMES = "EKS API reference: cluster name at most 100; unverified, 2026-11"
+EKS_NAMES = "EKS API reference, RegisterCluster: a name has 1 to 100 of A-Z, a-z, 0-9, - and _; read 2026-11-28"
 INTERFACES = "EC2 docs efa-acc-inst-types, read 2026-08; ai-on-eks: efa-networkinterfaces-generator"
 EC2_GROUPS = "EC2 API reference, CreatePlacementGroup: up to 255 ASCII characters, read 2026-11-26"
 LOCAL_ZONES = "EKS docs local-zones, read 2026-11-26; awslabs/awsome-distributed-ai #1227"
@@ -84,7 +84,19 @@ class EksSettings(CloudSettings):
     @property
     def on_users_network(self) -> bool:
         """Whether the nodes are in a network that the user has."""
-        return bool(self.network.subnets)
+        return bool(self.network.subnets) or self.cluster.existing is not None
+
+    @property
+    def of_cluster(self) -> tuple[tuple[str, bool], ...]:
+        """Settings of a cluster that the stack makes: path, and whether it is set."""
+        access = self.access
+        return (
+            ("access.administrators", bool(access.administrators)),
+            ("access.publicEndpoint", access.public_endpoint),
+            ("access.authorizedNetworks", bool(access.authorized_networks)),
+            ("access.egress", access.egress != "nat"),
+            ("hardening", self.hardening),
+        )
 
     @property
     def addresses(self) -> EksAddresses:
@@ -205,19 +217,33 @@ class EksSettings(CloudSettings):
             yield Finding(
                 f"AWS cannot find {wrong[0]}, which is not the id of a subnet.", "write ids such as subnet-0123abcd"
             )
-        elif subnets and len({*subnets}) != 2:
+        elif self.cluster.existing is None and subnets and len({*subnets}) != 2:
             fix = "name two: one in location for the nodes, and one in another zone"
             yield Finding("A control plane needs subnets in two zones, and no node runs in a third.", fix)
 
+    @rule("network.subnets", "cluster.existing", source=SUBNETS)
+    def subnet_of_nodes_wrong(self) -> Findings:
+        count = len(self.network.subnets)
+        if self.cluster.existing is not None and count != 1:
+            fix = "name one private subnet of the cluster's VPC, in location"
+            yield Finding(f"The nodes in your cluster are in one subnet, and {count or 'none'} are named.", fix)
+
+    @rule("cluster.existing", source=EKS_NAMES)
+    def existing_malformed(self) -> Findings:
+        name = self.cluster.existing
+        if name is not None and not re.fullmatch(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}", name):
+            fix = "write its name as `aws eks list-clusters` shows it, not its ARN, such as training"
+            yield Finding(f"EKS cannot find {name}, which is not the name of a cluster.", fix)
+
     @rule("access.egress", "network.subnets", source=SUBNETS)
     def endpoints_in_their_vpc(self) -> Findings:
-        if self.network.subnets and self.access.egress == "endpoints":
+        if self.cluster.existing is None and self.network.subnets and self.access.egress == "endpoints":
             fix = "set access.egress to nat, or remove network.subnets"
             yield Finding("The stack makes no endpoint in your VPC, so its nodes need your NAT.", fix)
 
     @rule("hardening", "network.subnets", source=SUBNETS, warning=True)
     def flow_logs_not_ours(self) -> Findings:
-        if self.hardening and self.network.subnets:
+        if self.hardening and self.network.subnets and self.cluster.existing is None:
             fix = "turn on the flow logs of your VPC, and empty its default security group, yourself"
             yield Finding("The VPC is yours, so hardening changes nothing in it.", fix)
 

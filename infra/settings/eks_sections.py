@@ -119,10 +119,11 @@ class EksNetwork(CloudNetwork):
     )
     subnets: Texts = Field(
         (),
-        title="ids of two subnets",
+        title="ids of subnets",
         examples=["subnet-0123456789abcdef0", "subnet-0fedcba9876543210"],
         description="eks: two private subnets of your VPC. The first is in location and has all nodes, the second is "
-        "in another zone, for the control plane. They are read and never changed. baseRange is not used then.",
+        "in another zone, for the control plane. With cluster.existing: one private subnet of the cluster's VPC, in "
+        "location, for the nodes. They are read and never changed. baseRange is not used then.",
     )
     interfaces: Literal["ip-optimised", "bandwidth-optimised"] = Field(
         "ip-optimised",
