@@ -62,6 +62,7 @@ def second_zone(location: str) -> str:
 
 NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
 """Label that EKS sets on every node, with the group's name (EKS docs, managed node groups; unverified, 2026-11)."""
+INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
 """The Cluster Autoscaler treats a node with this label as not ready until it offers its GPUs, and adds no second node
 in the meantime (kubernetes/autoscaler: processors/customresources/gpu_processor.go, 1.35.0, read 2026-11)."""

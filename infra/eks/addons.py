@@ -18,17 +18,21 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 from pulumi_kubernetes.helm.v3 import Release
 
+from infra.catalog.aws import INSTANCE_TYPE_LABEL
 from infra.catalog.pins import EKS_RELEASES, NVIDIA_PLUGIN, Chart
 from infra.eks.iam import Role
-from infra.eks.names import EksNames
+from infra.eks.names import GPU_NODES, EksNames
 from infra.fabric import GPU_TOLERATION
 from infra.kubernetes.resources import helm_release, image_values
+from infra.naming import shorten
 from infra.settings import EksSettings
 
 BEFORE_NODES = ("eks-pod-identity-agent", "kube-proxy", "vpc-cni")
 ACCOUNTS = {"vpc-cni": "aws-node"}
 """ServiceAccounts of the add-ons that have a role."""
 CHART_NAMESPACE = "kube-system"
+LONGEST_RELEASE = 53
+"""Characters of a release's name (Helm docs, chart best practices: names; helm: pkg/chartutil/validate_name.go, v3)."""
 
 CONFIGURATION: Mapping[str, Mapping[str, Any]] = {
     "vpc-cni": {
@@ -93,14 +97,23 @@ class Addons(pulumi.ComponentResource):
 
 
 class DevicePlugins(pulumi.ComponentResource):
-    """Helm releases of the daemon sets; Ray depends on `releases`. Without GPU nodes they have no pods."""
+    """Helm releases of the daemon sets; Ray depends on `releases`. Without GPU nodes they have no pods.
 
-    def __init__(self, name: str, settings: EksSettings, opts: ResourceOptions) -> None:
+    In a cluster of the user's they are on the stack's own nodes only, and without those that the cluster provides.
+    """
+
+    def __init__(self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:DevicePlugins", name, {}, opts)
         opts, mirror = ResourceOptions(parent=self), settings.access.image_mirror
-        self.releases: list[pulumi.Resource] = [chart_release(NVIDIA_PLUGIN, NVIDIA_VALUES, opts, mirror=mirror)]
+        own = {"nodeSelector": GPU_NODES} if names.existing is not None else {}
+        plugins = [("nvidia-device-plugin", NVIDIA_PLUGIN, NVIDIA_VALUES)]
         if (chart := settings.fabric_row.chart) is not None:
-            self.releases.append(chart_release(chart, efa_values(settings.nodes.machine), opts, mirror=mirror))
+            plugins.append(("efa-device-plugin", chart, efa_values(settings.nodes.machine)))
+        self.releases: list[pulumi.Resource] = [
+            chart_release(chart, {**values, **own}, names, opts, mirror=mirror)
+            for component, chart, values in plugins
+            if settings.installs(component)
+        ]
         self.register_outputs({})
 
 
@@ -112,10 +125,24 @@ def efa_values(machine: str) -> dict[str, Any]:
     """
     return {
         "tolerations": [dict(GPU_TOLERATION)],
-        "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": [machine]},
+        "supportedInstanceLabels": {"keys": [INSTANCE_TYPE_LABEL], "values": [machine]},
     }
 
 
-def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions, *, mirror: str | None) -> Release:
+def chart_release(
+    chart: Chart, values: Mapping[str, Any], names: EksNames, opts: ResourceOptions, *, mirror: str | None
+) -> Release:
     """Register a chart in kube-system, with its image from the registry `mirror`, or its own registry if None."""
-    return helm_release(chart.name, chart, opts, values={**values, "image": image_values(chart, mirror)})
+    release = None if names.existing is None else their_release(names.stack, chart)
+    values = {**values, "image": image_values(chart, mirror)}
+    return helm_release(chart.name, chart, opts, values=values, release=release)
+
+
+def their_release(stack: str, chart: Chart) -> str:
+    """Return the name of a release in a cluster of the user's.
+
+    The user may have a release of the chart's own name there, for other nodes. Helm writes the release into every
+    object (helm: pkg/action/validate.go, v3), so a later preview tells the stack's objects by it; not every chart has a
+    value for labels of its DaemonSet.
+    """
+    return shorten(f"{stack}-{chart.name}", LONGEST_RELEASE)

@@ -5,6 +5,7 @@ interface layouts need other objects with other rules, and its dynamic mode make
 address. For the one to three CPU nodes it is not worth a second autoscaler.
 
 The autoscaler finds the node groups by the tags that EKS sets on their Auto Scaling groups, and may change only those.
+In a cluster of the user's, which has other groups, it also needs the stack's tag (`node_groups`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from infra.catalog.pins import CLUSTER_AUTOSCALER, EKS_RELEASES
 from infra.eks.addons import CHART_NAMESPACE, chart_release
 from infra.eks.iam import PodRole
 from infra.eks.names import SYSTEM_NODES, EksNames
+from infra.naming import STACK
 
 ACCOUNT = "cluster-autoscaler"
 
@@ -33,12 +35,18 @@ def autoscaler_role(name: str, names: EksNames, opts: ResourceOptions, *, cluste
         cluster=cluster,
         namespace=CHART_NAMESPACE,
         accounts={name: ACCOUNT},
-        statements=permissions(names.stack),
+        statements=permissions(names),
     )
 
 
-def permissions(cluster: str) -> list[dict[str, Any]]:
-    """Return the autoscaler's IAM statements: read access for planning, and changes of this cluster's groups only.
+def _tags(names: EksNames) -> dict[str, str]:
+    """Return the tags of the Auto Scaling groups that the autoscaler sizes."""
+    own = {STACK: names.stack} if names.existing is not None else {}
+    return {f"k8s.io/cluster-autoscaler/{names.cluster}": "owned", **own}
+
+
+def permissions(names: EksNames) -> list[dict[str, Any]]:
+    """Return the autoscaler's IAM statements: read access for planning, and changes of the stack's groups only.
 
     Source: kubernetes/autoscaler: cloudprovider/aws README; unverified, 2026-11.
     """
@@ -63,7 +71,7 @@ def permissions(cluster: str) -> list[dict[str, Any]]:
             "Effect": "Allow",
             "Action": ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"],
             "Resource": "*",
-            "Condition": {"StringEquals": {f"aws:ResourceTag/k8s.io/cluster-autoscaler/{cluster}": "owned"}},
+            "Condition": {"StringEquals": {f"aws:ResourceTag/{tag}": value for tag, value in _tags(names).items()}},
         },
     ]
 
@@ -86,7 +94,12 @@ class Autoscaler(pulumi.ComponentResource):
         values = {
             "cloudProvider": "aws",
             "awsRegion": names.region,
-            "autoDiscovery": {"clusterName": names.stack},
+            "autoDiscovery": {
+                "clusterName": names.cluster,
+                # The autoscaler takes a group that has all of these tags (kubernetes/autoscaler: cloudprovider/aws
+                # README, read 2026-11). By default: those of the cluster.
+                **({"tags": [*_tags(names)]} if names.existing is not None else {}),
+            },
             "rbac": {"serviceAccount": {"create": True, "name": ACCOUNT}},
             "nodeSelector": SYSTEM_NODES,
             "extraArgs": {
@@ -101,5 +114,5 @@ class Autoscaler(pulumi.ComponentResource):
         # its pod runs, which needs a node.
         opts = ResourceOptions(parent=self, depends_on=[*role.grants, nodes])
         chart = CLUSTER_AUTOSCALER._replace(tag=EKS_RELEASES[kubernetes]["autoscaler"])
-        chart_release(chart, values, opts, mirror=mirror)
+        chart_release(chart, values, names, opts, mirror=mirror)
         self.register_outputs({"version": CLUSTER_AUTOSCALER.version})

@@ -6,6 +6,9 @@ cannot have the interface layout of EFA or use a reservation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 import pulumi
 import pulumi_aws as aws
 from pulumi import ResourceOptions
@@ -24,11 +27,27 @@ LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 ADMINISTRATOR = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
 
 
+@dataclass(frozen=True, kw_only=True)
+class TheirEksCluster:
+    """A cluster that the user has, with the attributes of `EksCluster`, and the place of the stack's nodes.
+
+    `owners` are those of things of the stack's own name that are in it, by words for each.
+    """
+
+    name: str
+    endpoint: str
+    kubeconfig: str
+    security_group: str
+    place: VpcPlace
+    owners: Mapping[str, str] = field(default_factory=dict)
+    resource: None = None
+
+
 class EksCluster(pulumi.ComponentResource):
     """Control plane with subnets in two zones.
 
-    `resource` is the cluster itself. `security_group` is the one that EKS creates and that every node and every
-    interface of the control plane has. `kubeconfig` contains no secret.
+    `resource` is the cluster itself, with its `name` and `endpoint`. `security_group` is the one that EKS creates and
+    that every node and every interface of the control plane has. `kubeconfig` contains no secret.
     """
 
     kubeconfig: pulumi.Output[str]
@@ -94,6 +113,7 @@ class EksCluster(pulumi.ComponentResource):
                 custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="30m"),
             ),
         )
+        self.name, self.endpoint = self.resource.name, self.resource.endpoint
         self.security_group = self.resource.vpc_config.cluster_security_group_id
         for arn in access.administrators:
             # The ARN's path after the account is unique among the administrators and readable.

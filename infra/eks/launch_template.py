@@ -47,9 +47,15 @@ LUSTRE_OVER_EFA = (Path(__file__).parent / "lustre_over_efa.sh").read_text(encod
 """Script of a GPU node with `storage.efa`. AWS' own setup is a download without a version, checksum or signature."""
 
 
-def system_template(name: str, names: EksNames, opts: ResourceOptions) -> ec2.LaunchTemplate:
-    """Register the launch template of the CPU nodes, whose single interface EKS configures."""
-    return _template(name, SYSTEM_GROUP, names, opts, root_gib=ROOT_GIB)
+def system_template(
+    name: str, names: EksNames, opts: ResourceOptions, *, security_groups: Sequence[pulumi.Input[str]] = ()
+) -> ec2.LaunchTemplate:
+    """Register the launch template of the CPU nodes, whose single interface EKS configures.
+
+    Its security group is the cluster's, which EKS adds if the template names none, or else `security_groups`.
+    """
+    groups = list(security_groups) or None
+    return _template(name, SYSTEM_GROUP, names, opts, root_gib=ROOT_GIB, vpc_security_group_ids=groups)
 
 
 def gpu_template(

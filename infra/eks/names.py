@@ -23,6 +23,8 @@ GPU_GROUP = "gpu"
 SYSTEM_GROUP = "system"
 """Names of the node groups, which are unique within their cluster."""
 
+GPU_NODES = {NODE_GROUP_LABEL: GPU_GROUP}
+"""Node selector of the GPU nodes in a cluster of the user's, which may have others with this machine."""
 SYSTEM_NODES = {NODE_GROUP_LABEL: SYSTEM_GROUP}
 """Node selector of the CPU nodes."""
 
@@ -34,11 +36,21 @@ def log_group(stack: str) -> str:
 
 @dataclass(frozen=True)
 class EksNames:
-    """Names of a stack's resources in a region. The EKS cluster has the stack's own name."""
+    """Names of a stack's resources in a region. The EKS cluster has the stack's own name, unless it is the user's.
+
+    Args:
+        existing: Name of the user's cluster; None for a cluster of the stack.
+    """
 
     stack: str
     region: str
     owner: pulumi.Input[str] = ""
+    existing: str | None = None
+
+    @property
+    def cluster(self) -> str:
+        """Name of the EKS cluster."""
+        return self.existing or self.stack
 
     def named(self, purpose: str) -> str:
         """Return the name of a resource, by its purpose in the stack."""

@@ -31,12 +31,14 @@ FLOW_LOGS = "flow-logs"
 class VpcPlace:
     """Where a cluster is: ids of the VPC, the GPU nodes' subnet, and the control plane's, the nodes' zone first.
 
+    In a cluster of the user's, `private` has only the subnet of the nodes.
+
     `before_gpu` and `before_system` are what the nodes in `gpu` and in the first of `private` depend on.
     """
 
     vpc: pulumi.Input[str]
     gpu: pulumi.Input[str]
-    private: tuple[pulumi.Input[str], pulumi.Input[str]]
+    private: Sequence[pulumi.Input[str]]
     before_gpu: Sequence[pulumi.Resource] = ()
     before_system: Sequence[pulumi.Resource] = ()
 

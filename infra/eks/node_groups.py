@@ -29,6 +29,7 @@ from infra.catalog.pins import EKS_RELEASES
 from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
+from infra.naming import STACK
 from infra.running_nodes import RunningNodesError, keep_running_nodes
 from infra.settings import EksSettings
 
@@ -54,6 +55,7 @@ class SystemNodes(pulumi.ComponentResource):
     Args:
         depends_on: Requirements for nodes to become ready and to be deleted: the role's policies, the egress of the
             VPC, and the add-ons of the first step.
+        security_groups: Those of the nodes; by default the cluster's alone.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class SystemNodes(pulumi.ComponentResource):
         role: Role,
         subnet: pulumi.Input[str],
         depends_on: Sequence[pulumi.Resource],
+        security_groups: Sequence[pulumi.Input[str]] = (),
     ) -> None:
         super().__init__("rdma-ray:eks:SystemNodes", name, {}, opts)
         choices = settings.cluster
@@ -83,7 +86,7 @@ class SystemNodes(pulumi.ComponentResource):
             release_version=EKS_RELEASES[choices.version]["node image"],
             capacity_type="ON_DEMAND",
             instance_types=[choices.system_machine],
-            launch_template=_newest(system_template(name, names, _fixed_name(self))),
+            launch_template=_newest(system_template(name, names, _fixed_name(self), security_groups=security_groups)),
             scaling_config={"desired_size": 1, "min_size": 1, "max_size": choices.system_nodes},
             update_config={"max_unavailable": 1},
             # The head's PodDisruptionBudget allows no eviction, so an update would end in PodEvictionFailure: after 15
@@ -94,6 +97,7 @@ class SystemNodes(pulumi.ComponentResource):
             tags=names.tags(SYSTEM_GROUP),
             opts=_group_options(self, SYSTEM_GROUP, settings, role, depends_on),
         )
+        _tag_of_stack(name, names, self.group, ResourceOptions(parent=self))
         self.register_outputs({"group": self.group.node_group_name})
 
 
@@ -145,7 +149,7 @@ class GpuNodes(pulumi.ComponentResource):
             # Old nodes end before new ones start: there is rarely a spare machine of these types.
             update_config={"max_unavailable": 1, "update_strategy": "MINIMAL"},
             node_repair_config={"enabled": True},
-            labels={**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower().replace(' ', '-')}"},
+            labels=gpu_labels(machine),
             taints=[{"key": GPU, "value": "true", "effect": "NO_SCHEDULE"}],
             tags=names.tags(GPU_GROUP),
             opts=_group_options(self, GPU_GROUP, settings, role, depends_on),
@@ -159,10 +163,16 @@ class GpuNodes(pulumi.ComponentResource):
                 tag={"key": f"{TEMPLATE_TAG}{resource}", "value": str(count), "propagate_at_launch": False},
                 opts=opts,
             )
+        _tag_of_stack(name, names, self.group, opts)
         if settings.nodes.block_ends is not None:
             end = datetime.fromisoformat(settings.nodes.block_ends)
             BlockEnd(f"{name}-block-end", opts, scaling_group=scaling_group, max_nodes=settings.nodes.max, end=end)
         self.register_outputs({"group": self.group.node_group_name})
+
+
+def gpu_labels(machine: EksMachine) -> dict[str, str]:
+    """Return the labels of a GPU node, besides those that EKS sets."""
+    return {**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower().replace(' ', '-')}"}
 
 
 def node_devices(settings: EksSettings, machine: EksMachine) -> dict[str, int]:
@@ -175,6 +185,20 @@ def scaling_group_name(resources: Sequence[eks.outputs.NodeGroupResource]) -> st
     """Return the name of the Auto Scaling group that EKS created for a node group."""
     (group,) = resources[0].autoscaling_groups or ()
     return str(group.name)
+
+
+def _tag_of_stack(name: str, names: EksNames, group: eks.NodeGroup, opts: ResourceOptions) -> None:
+    """Tag a group in a cluster of the user's, so that the stack's autoscaler tells it from the user's own groups.
+
+    EKS gives every group's Auto Scaling group the tags of the cluster, but not those of the node group.
+    """
+    if names.existing is not None:
+        autoscaling.Tag(
+            f"{name}-stack",
+            autoscaling_group_name=group.resources.apply(scaling_group_name),
+            tag={"key": STACK, "value": names.stack, "propagate_at_launch": False},
+            opts=opts,
+        )
 
 
 class BlockEnd(pulumi.ComponentResource):

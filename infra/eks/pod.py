@@ -6,10 +6,10 @@ No pod is privileged, shares the host's network or mounts /dev/infiniband from t
 
 from __future__ import annotations
 
-from infra.catalog.aws import HOST_LABEL, TOPOLOGY
+from infra.catalog.aws import HOST_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY
 from infra.catalog.fabrics import Variable
 from infra.catalog.machines import EksMachine
-from infra.eks.names import SYSTEM_NODES
+from infra.eks.names import GPU_NODES, SYSTEM_NODES
 from infra.fabric import GPU_TOLERATION, SHM_MOUNT, GpuPod, shared_memory, whole_node, with_fabric
 from infra.kubernetes.pods import cpu_worker_resources, elastic, head_resources
 from infra.kubernetes.queue_args import Flavor, QueueArgs
@@ -50,7 +50,10 @@ def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
     pod = GpuPod(
         # Preferred, and wider if a job does not fit. A flavor with a topology admits no pod that requests none.
         annotations={TOPOLOGY_ANNOTATION: topology(machine)[-2:][0]} if chosen_by_topology(settings) else {},
-        node_selector={"node.kubernetes.io/instance-type": machine.name},
+        node_selector={
+            INSTANCE_TYPE_LABEL: machine.name,
+            **(GPU_NODES if settings.cluster.existing is not None else {}),
+        },
         tolerations=(dict(GPU_TOLERATION),),
         resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus),
         volumes=(shared_memory(min(SHM_GIB, machine.pod_memory_gib // 4)),),

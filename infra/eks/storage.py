@@ -33,6 +33,8 @@ from infra.settings.eks_sections import EksStorage
 SIZE = "rdma-ray-storage-gib"
 """Tag of the file system's security group with the size of the file system in GiB."""
 
+VOLUME = "shared"
+"""Purpose of the PersistentVolume, the end of its name."""
 OVER_EFA = ("Lustre over EFA, in", "Lustre over EFA, out")
 
 
@@ -140,7 +142,7 @@ class SharedFileSystem(pulumi.ComponentResource):
         self.ready: list[pulumi.Resource] = [
             link,
             *allow("nodes", group, nodes, "Lustre from the nodes", "Lustre to the nodes"),
-            # Without outbound rules: the nodes' group is the cluster's, which allows all outbound traffic.
+            # Without outbound rules: the nodes also have the cluster's group, which allows all outbound traffic.
             *allow("at-nodes", nodes, group, "Lustre from the file system"),
         ]
         self.id, self.address, self.mount_name = system.id, system.dns_name, system.mount_name
@@ -175,13 +177,13 @@ class SharedVolume(pulumi.ComponentResource):
         opts: ResourceOptions,
         *,
         system: SharedFileSystem,
-        driver: pulumi.Resource,
+        driver: pulumi.Resource | None,
     ) -> None:
-        """Register the volume; `driver` is the add-on that mounts it."""
+        """Register the volume; `driver` is the add-on that mounts it, None if it is the user's."""
         super().__init__("rdma-ray:eks:SharedVolume", name, {}, opts)
         volume = core.v1.PersistentVolume(
             name,
-            metadata={"name": names.named("shared")},
+            metadata={"name": names.named(VOLUME)},
             spec={
                 "capacity": {"storage": f"{storage.capacity_gib}Gi"},
                 "access_modes": ["ReadWriteMany"],
@@ -200,7 +202,7 @@ class SharedVolume(pulumi.ComponentResource):
                 # Earlier, pods would see an empty folder, or fail to mount without the driver or an open port. The
                 # provider waits five minutes for a volume and for its claim, and ignores other timeouts
                 # (pulumi-kubernetes: provider/pkg/await/awaiters.go, 94977969, 2026-07-01).
-                depends_on=[*system.ready, driver],
+                depends_on=[*system.ready, *([driver] if driver else [])],
             ),
         )
         self.name = volume.metadata["name"]

@@ -7,7 +7,7 @@ another state's unless its owner is this state's, which the engine knows only la
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,17 @@ class Inside:
     Args:
         kubeconfig: As JSON; without a secret.
         ours: API paths of the stack's objects, outside its own namespace, which is one of them.
+        more: Further checks, of a cloud's clusters.
     """
 
-    def __init__(self, kubeconfig: str, settings: CloudSettings, stack: str, ours: Iterable[str]) -> None:
+    def __init__(
+        self,
+        kubeconfig: str,
+        settings: CloudSettings,
+        stack: str,
+        ours: Iterable[str],
+        more: Callable[[Questions], Iterable[Problem]] = lambda _asked: (),
+    ) -> None:
         self.problems: list[Problem] = []
         self.owners: dict[str, str] = {}
         values = {EXISTING: settings.cluster.existing, PROVIDES: ", ".join(settings.cluster.provides) or "none"}
@@ -77,7 +85,7 @@ class Inside:
                 Kubectl(kubeconfig=str(file)), stack, settings.namespace, values, place=EXISTING, where=EXISTING
             )
             try:
-                self.problems += self._found(settings, ours)
+                self.problems += [*self._found(settings, ours), *more(self.asked)]
             except KubectlError as error:
                 self.problems.append(self.asked.problem(f"The cluster does not answer: {error}.", SIGN_IN, EXISTING))
 

@@ -21,12 +21,13 @@ def helm_release(
     *,
     values: Mapping[str, Any] | None = None,
     namespace: str = "kube-system",
+    release: str | None = None,
 ) -> Release:
-    """Install a pinned chart under its own name, and wait until its pods are ready."""
+    """Install a pinned chart as `release`, by default under its own name, and wait until its pods are ready."""
     return Release(
         name,
         # The last part, if the chart's name is an address.
-        name=chart.name.rpartition("/")[2],
+        name=release or chart.name.rpartition("/")[2],
         chart=chart.name,
         version=chart.version,
         repository_opts={"repo": chart.repository} if chart.repository else None,
