@@ -14,6 +14,7 @@ from rehearsal.clouds.aws.machines import zone_id
 from rehearsal.clouds.gcp.references import COMPUTE, NETWORK, SUBNETWORK
 from rehearsal.engine.kind import Json
 
+VPC = "vpc-0123456789abcdef0"
 _NAME = "theirs"
 
 
@@ -43,16 +44,17 @@ def objects(settings: Settings) -> Iterator[tuple[tuple[str, str], Json]]:
 
 
 def _on_aws(settings: EksSettings) -> Iterator[tuple[tuple[str, str], Json]]:
-    """Yield a VPC with NAT: each subnet with its association, or, the second, with the main route table."""
+    """Yield a VPC with NAT: each subnet with its association, or, the second, with the main route table. A cluster of
+    the user's has the first subnet."""
     if not settings.network.subnets:
         return
-    vpc, table = "vpc-0123456789abcdef0", "rtb-0123456789abcdef0"
+    vpc, table = VPC, "rtb-0123456789abcdef0"
     names = {"enableDnsSupport": True, "enableDnsHostnames": True}
     yield (tokens.VPC, vpc), {"cidrBlock": "10.200.0.0/16", "mainRouteTableId": table, **names}
     nat = {"cidrBlock": ANYWHERE, "natGatewayId": "nat-0123456789abcdef0"}
     yield (tokens.ROUTE_TABLE, table), {"vpcId": vpc, "routes": [nat]}
     zones = (settings.location, settings.network.second_zone)
-    for number, (subnet, zone) in enumerate(zip(settings.network.subnets, zones, strict=True)):
+    for number, (subnet, zone) in enumerate(zip(settings.network.subnets, zones, strict=False)):
         id_ = zone_id(zone) if zone_region(zone) else zone
         place = {"availabilityZone": zone, "availabilityZoneId": id_, "mapPublicIpOnLaunch": False}
         yield (tokens.SUBNET, subnet), {"vpcId": vpc, "cidrBlock": f"10.200.{128 * number}.0/17", **place}

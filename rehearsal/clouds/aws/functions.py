@@ -1,4 +1,4 @@
-"""Provider functions of the simulated AWS: what EC2 states of a VPC that exists."""
+"""Provider functions of the simulated AWS: what EC2 states of a VPC that exists, and EKS of a cluster."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.aws import tokens
+from rehearsal.clouds.aws.references import groups_of
 from rehearsal.engine.kind import Function, Json, Refusal, RefusedError
 from rehearsal.engine.state import View
 from rehearsal.engine.values import cidr
 
 AWS_RESERVED = 5
+NOT_FOUND, EKS_ERRORS = "404 ResourceNotFoundException", "EKS API reference, common errors; wording unverified, 2026-11"
 NOWHERE = dict.fromkeys(("gatewayId", "natGatewayId", "transitGatewayId", "vpcEndpointId", "networkInterfaceId"), "")
 
 
@@ -42,6 +44,39 @@ def route_table(arguments: Json, _config: Mapping[str, Any], state: View) -> Jso
     return {**live, "id": table, "routeTableId": table, "routes": routes}
 
 
+def cluster(arguments: Json, _config: Mapping[str, Any], state: View) -> Json:
+    """Return a cluster by its name. RefusedError if there is none."""
+    name = arguments.get("name")
+    live = state.get(tokens.CLUSTER, str(name))
+    if live is None:
+        raise RefusedError(Refusal(NOT_FOUND, f"No cluster found for name: {name}.", EKS_ERRORS))
+    return {**_listed(live, but=("vpcConfig",)), "id": name}
+
+
+def node_groups(arguments: Json, _config: Mapping[str, Any], state: View) -> Json:
+    """Return the names of a cluster's node groups."""
+    name = str(arguments.get("clusterName"))
+    return {**arguments, "id": name, "names": sorted(live["nodeGroupName"] for _, live in groups_of(state, name))}
+
+
+def node_group(arguments: Json, _config: Mapping[str, Any], state: View) -> Json:
+    """Return a node group by its names. RefusedError if there is none."""
+    id_ = f"{arguments.get('clusterName')}:{arguments.get('nodeGroupName')}"
+    live = state.get(tokens.NODE_GROUP, id_)
+    if live is None:
+        raise RefusedError(Refusal(NOT_FOUND, f"No node group found for name: {id_.partition(':')[2]}.", EKS_ERRORS))
+    return {**_listed(live), "id": id_, "status": "ACTIVE"}
+
+
+def _listed(live: Json, but: tuple[str, ...] = ()) -> Json:
+    """Return an object as the provider's data sources do: most blocks are lists with plural names, tags are a map."""
+    maps = ("tags", "labels", *but)
+    blocks = {key for key, value in live.items() if isinstance(value, dict) and key not in maps}
+    plural = {key: f"{key[:-1]}ies" if key.endswith("y") else f"{key}s" for key in blocks}
+    own = {key: value for key, value in live.items() if key not in blocks}
+    return {"tags": {}, **own, **{plural[key]: [live[key]] for key in blocks}}
+
+
 def _one(state: View, type_: str, id_: object, status: str) -> Json:
     live = state.get(type_, str(id_))
     if live is None:
@@ -55,4 +90,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "aws:ec2/getSubnet:getSubnet": subnet,
     "aws:ec2/getVpc:getVpc": vpc,
     "aws:ec2/getRouteTable:getRouteTable": route_table,
+    "aws:eks/getCluster:getCluster": cluster,
+    "aws:eks/getNodeGroups:getNodeGroups": node_groups,
+    "aws:eks/getNodeGroup:getNodeGroup": node_group,
 }

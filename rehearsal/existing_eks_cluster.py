@@ -1,0 +1,121 @@
+"""Simulated EKS cluster that the user has, for `cluster.existing`: add-ons, an administrator, a node group and
+workloads of its own, such as a device plugin for that group alone. It has what a stack needs, and nothing of the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from infra.catalog.aws import zone_region
+from infra.catalog.pins import EKS_RELEASES
+from infra.settings import EksSettings
+from rehearsal.clouds.aws import tokens
+from rehearsal.clouds.aws.eks import ADMINISTRATOR, cluster_group
+from rehearsal.clouds.aws.outputs import ACCOUNT, CALLER
+from rehearsal.clouds.kubernetes import identity
+from rehearsal.clouds.kubernetes.connection import OWNER, certificate
+from rehearsal.engine.kind import Json
+from rehearsal.users_network import VPC
+
+DAEMON_SET = "kubernetes:apps/v1:DaemonSet"
+_REGISTRY = "602401143452.dkr.ecr.us-east-1.amazonaws.com"
+_GROUP = "inference"
+_OWN = {"team": "platform"}
+
+
+def objects(settings: EksSettings, name: str) -> Iterator[tuple[tuple[str, str], Json]]:
+    """Yield the cluster and what is in it, as ((type, id), live)."""
+    version, region = settings.cluster.version, zone_region(settings.location) or "us-east-1"
+    common = {"region": region, "clusterName": name, "tags": _OWN}
+    yield (
+        (tokens.CLUSTER, name),
+        {
+            "name": name,
+            "region": region,
+            "arn": f"arn:aws:eks:{region}:{ACCOUNT}:cluster/{name}",
+            "status": "ACTIVE",
+            "version": version,
+            "platformVersion": "eks.12",
+            "endpoint": f"https://0123456789ABCDEF.gr7.{region}.eks.amazonaws.com",
+            "certificateAuthority": {"data": certificate(name)},
+            "accessConfig": {"authenticationMode": "API", "bootstrapClusterCreatorAdminPermissions": True},
+            "kubernetesNetworkConfig": {"ipFamily": "ipv4", "serviceIpv4Cidr": "172.20.0.0/16"},
+            "vpcConfig": {
+                "clusterSecurityGroupId": cluster_group(name),
+                "endpointPrivateAccess": True,
+                "endpointPublicAccess": False,
+                "subnetIds": [*settings.network.subnets],
+                "vpcId": VPC,
+            },
+            "bootstrapSelfManagedAddons": False,
+            "deletionProtection": True,
+            "tags": _OWN,
+        },
+    )
+    group, made = cluster_group(name), {tokens.MADE_BY: f"eks:{name}", "region": region}
+    yield (tokens.SECURITY_GROUP, group), {"name": f"eks-cluster-sg-{name}", "vpcId": VPC, "ownerId": ACCOUNT, **made}
+    both = {"securityGroupId": group, "ipProtocol": "-1", **made}
+    yield (tokens.INGRESS, "sgr-0123456789abcdef0"), {**both, "referencedSecurityGroupId": group}
+    yield (tokens.EGRESS, "sgr-0123456789abcdef1"), {**both, "cidrIpv4": "0.0.0.0/0"}
+    for addon in ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent"):
+        yield (
+            (tokens.ADDON, f"{name}:{addon}"),
+            {**common, "addonName": addon, "addonVersion": EKS_RELEASES[version][addon]},
+        )
+    entry = {**common, "principalArn": CALLER, "type": "STANDARD"}
+    yield (tokens.ACCESS_ENTRY, f"{name}:{CALLER}"), entry
+    whole = {**common, "principalArn": CALLER, "policyArn": ADMINISTRATOR, "accessScope": {"type": "cluster"}}
+    yield (tokens.ACCESS_POLICY, f"{name}#{CALLER}#{ADMINISTRATOR}"), whole
+    role = f"arn:aws:iam::{ACCOUNT}:role/their-nodes"
+    yield (tokens.ACCESS_ENTRY, f"{name}:{role}"), {**common, "principalArn": role, "type": "EC2_LINUX"}
+    yield (
+        (tokens.NODE_GROUP, f"{name}:{_GROUP}"),
+        {
+            **common,
+            "nodeGroupName": _GROUP,
+            "nodeRoleArn": role,
+            "subnetIds": [*settings.network.subnets],
+            "instanceTypes": [settings.machine.name],
+            "amiType": "AL2023_x86_64_NVIDIA",
+            "capacityType": "ON_DEMAND",
+            "version": version,
+            "releaseVersion": EKS_RELEASES[version]["node image"],
+            "resources": [{"autoscalingGroups": [{"name": f"eks-{_GROUP}-0123"}]}],
+            "scalingConfig": {"minSize": 1, "desiredSize": 1, "maxSize": 2},
+        },
+    )
+    yield from _inside(settings, name)
+
+
+def _inside(settings: EksSettings, cluster: str) -> Iterator[tuple[tuple[str, str], Json]]:
+    """Yield objects in the cluster."""
+    pinned = EKS_RELEASES[settings.cluster.version]
+    yield _object(identity.NAMESPACE, cluster, "web")
+    yield _object(identity.DEPLOYMENT, cluster, "web", "web", spec=_pods("nginx"))
+    dns = _pods(f"{_REGISTRY}/eks/coredns:{pinned['coredns']}")
+    yield _object(identity.DEPLOYMENT, cluster, "coredns", "kube-system", spec=dns)
+    daemons = {
+        "aws-node": f"{_REGISTRY}/amazon-k8s-cni:{pinned['vpc-cni']}",
+        "eks-pod-identity-agent": f"{_REGISTRY}/eks/eks-pod-identity-agent:v0.1.36",
+        **({"fsx-csi-node": f"{_REGISTRY}/eks/aws-fsx-csi-driver:v1.9.0"} if settings.storage.bucket else {}),
+    }
+    for name, image in daemons.items():
+        yield _object(DAEMON_SET, cluster, name, "kube-system", spec=_pods(image, tolerations=[{"operator": "Exists"}]))
+    plugin = _pods(
+        "nvcr.io/nvidia/k8s-device-plugin:v0.20.1",
+        tolerations=[{"operator": "Exists"}],
+        nodeSelector={"eks.amazonaws.com/nodegroup": _GROUP},
+    )
+    yield _object(DAEMON_SET, cluster, "nvidia-device-plugin", "kube-system", spec=plugin)
+
+
+def _pods(image: str, **spec: Any) -> Json:
+    return {"template": {"spec": {"containers": [{"name": "main", "image": image}], **spec}}}
+
+
+def _object(type_: str, cluster: str, name: str, namespace: str = "", **fields: Any) -> tuple[tuple[str, str], Json]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    kind = identity.api(type_)
+    live = {"apiVersion": kind.written, "kind": kind.kind, "metadata": metadata, **fields, OWNER: cluster}
+    return (type_, identity.object_id(type_, live, {})), live
