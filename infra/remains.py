@@ -77,7 +77,8 @@ def _on_eks(settings: EksSettings, stack: str) -> Iterator[Remainder]:
             "It is paid in advance, and ends on its date" if block else "Its machines are billed without nodes, too",
             f"aws ec2 describe-capacity-reservations{region}",
         )
-    if settings.cluster.existing is not None:
+    yield from _in_their_cluster(settings)
+    if not settings.own_cluster:
         return
     yield Remainder(
         f"The KMS key of the cluster's Secrets, which KMS deletes after {KEY_WINDOW_DAYS} days",

@@ -10,7 +10,8 @@ from typing import Any
 
 from infra.catalog.names import KUBERAY_LABELS
 from infra.catalog.pins import KUBERAY
-from infra.settings import GkeSettings, Settings
+from infra.settings import EksSettings, GkeSettings, Settings
+from rehearsal import existing_eks_cluster
 from rehearsal.clouds.gcp.references import CLUSTER, COMPUTE, NETWORK, NODE_POOL, SUBNETWORK
 from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.kubernetes.connection import OWNER, certificate
@@ -27,6 +28,8 @@ def objects(settings: Settings) -> Iterator[tuple[tuple[str, str], Json]]:
     """Yield the cluster that a stack file names and what is in it, as ((type, id), live)."""
     if isinstance(settings, GkeSettings) and settings.cluster.existing is not None:
         yield from _on_google_cloud(settings, settings.cluster.existing)
+    if isinstance(settings, EksSettings) and settings.cluster.existing is not None:
+        yield from existing_eks_cluster.objects(settings, settings.cluster.existing)
 
 
 def _on_google_cloud(settings: GkeSettings, existing: str) -> Iterator[tuple[tuple[str, str], Json]]:

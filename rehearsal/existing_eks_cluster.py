@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra.catalog.aws import zone_region
+from infra.catalog.aws import NODE_GROUP_LABEL, zone_region
 from infra.catalog.pins import EKS_RELEASES
 from infra.settings import EksSettings
 from rehearsal.clouds.aws import tokens
@@ -18,9 +18,9 @@ from rehearsal.clouds.kubernetes.connection import OWNER, certificate
 from rehearsal.engine.kind import Json
 from rehearsal.users_network import VPC
 
-DAEMON_SET = "kubernetes:apps/v1:DaemonSet"
 _REGISTRY = "602401143452.dkr.ecr.us-east-1.amazonaws.com"
 _GROUP = "inference"
+PLUGINS = ("nvidia-device-plugin", "efa-device-plugin")
 _OWN = {"team": "platform"}
 
 
@@ -89,7 +89,7 @@ def objects(settings: EksSettings, name: str) -> Iterator[tuple[tuple[str, str],
 
 
 def _inside(settings: EksSettings, cluster: str) -> Iterator[tuple[tuple[str, str], Json]]:
-    """Yield objects in the cluster."""
+    """Yield objects in the cluster, among them what it provides."""
     pinned = EKS_RELEASES[settings.cluster.version]
     yield _object(identity.NAMESPACE, cluster, "web")
     yield _object(identity.DEPLOYMENT, cluster, "web", "web", spec=_pods("nginx"))
@@ -99,15 +99,17 @@ def _inside(settings: EksSettings, cluster: str) -> Iterator[tuple[tuple[str, st
         "aws-node": f"{_REGISTRY}/amazon-k8s-cni:{pinned['vpc-cni']}",
         "eks-pod-identity-agent": f"{_REGISTRY}/eks/eks-pod-identity-agent:v0.1.36",
         **({"fsx-csi-node": f"{_REGISTRY}/eks/aws-fsx-csi-driver:v1.9.0"} if settings.storage.bucket else {}),
+        "nvidia-device-plugin": "nvcr.io/nvidia/k8s-device-plugin:v0.20.1",
+        "efa-device-plugin": f"{_REGISTRY}/eks/aws-efa-k8s-device-plugin:v0.5.22",
     }
     for name, image in daemons.items():
-        yield _object(DAEMON_SET, cluster, name, "kube-system", spec=_pods(image, tolerations=[{"operator": "Exists"}]))
-    plugin = _pods(
-        "nvcr.io/nvidia/k8s-device-plugin:v0.20.1",
-        tolerations=[{"operator": "Exists"}],
-        nodeSelector={"eks.amazonaws.com/nodegroup": _GROUP},
-    )
-    yield _object(DAEMON_SET, cluster, "nvidia-device-plugin", "kube-system", spec=plugin)
+        # Those that the stack installs for its nodes are for the group of the user's alone.
+        only = {"nodeSelector": {NODE_GROUP_LABEL: _GROUP}} if name in PLUGINS and settings.installs(name) else {}
+        spec = _pods(image, tolerations=[{"operator": "Exists"}], **only)
+        yield _object(identity.DAEMON_SET, cluster, name, "kube-system", spec=spec)
+    if not settings.installs("cluster-autoscaler"):
+        spec = _pods("registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")
+        yield _object(identity.DEPLOYMENT, cluster, "cluster-autoscaler", "kube-system", spec=spec)
 
 
 def _pods(image: str, **spec: Any) -> Json:

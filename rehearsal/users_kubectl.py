@@ -136,7 +136,7 @@ def _objects(state: View, wanted: tuple[str, str, str], namespace: str, cluster:
         if cluster and live.get(connection.OWNER) != cluster:
             continue
         if type_ == identity.RELEASE:
-            type_, live = _operator_of(live)
+            type_, live = _workload_of(live)
         kind = identity.api(type_) if type_.startswith("kubernetes:") else None
         if kind is None or (kind.group, kind.version, kind.plural) != wanted:
             continue
@@ -144,14 +144,23 @@ def _objects(state: View, wanted: tuple[str, str, str], namespace: str, cluster:
             yield {key: value for key, value in live.items() if not key.startswith("__")}
 
 
-def _operator_of(release: Json) -> tuple[str, Json]:
-    """Return the Deployment of KubeRay's release; of another one, nothing that anybody reads."""
+def _workload_of(release: Json) -> tuple[str, Json]:
+    """Return the Deployment or DaemonSet of a release, with what somebody reads of it."""
     from rehearsal.users_cluster import operator
 
     values: Any = release.get("values") or {}
-    if release.get("chart") != "kuberay-operator":
-        return "", {}
-    return operator(release["name"], release["namespace"], values.get("labels") or {}, values["watchNamespace"])
+    name, namespace = release["name"], release["namespace"]
+    if release.get("chart") == "kuberay-operator":
+        return operator(name, namespace, values.get("labels") or {}, values["watchNamespace"])
+    # As Helm writes them (helm: pkg/action/validate.go, v3).
+    helm = {"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": namespace}
+    image = str((values.get("image") or {}).get("repository"))
+    pod = {"containers": [{"name": name, "image": image}], "tolerations": [{"operator": "Exists"}]}
+    type_ = identity.DEPLOYMENT if release.get("chart") == "cluster-autoscaler" else identity.DAEMON_SET
+    kind = identity.api(type_)
+    metadata = {"name": name, "namespace": namespace, "annotations": helm}
+    spec = {"template": {"spec": {**pod, "nodeSelector": values.get("nodeSelector") or {}}}}
+    return type_, {"apiVersion": kind.written, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
 def _create(state: View, path: str, body: Json) -> Json:

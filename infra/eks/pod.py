@@ -52,7 +52,7 @@ def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
         annotations={TOPOLOGY_ANNOTATION: topology(machine)[-2:][0]} if chosen_by_topology(settings) else {},
         node_selector={
             INSTANCE_TYPE_LABEL: machine.name,
-            **(GPU_NODES if settings.cluster.existing is not None else {}),
+            **({} if settings.own_cluster else GPU_NODES),
         },
         tolerations=(dict(GPU_TOLERATION),),
         resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus),

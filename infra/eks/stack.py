@@ -52,7 +52,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
     names = EksNames(pulumi.get_stack(), str(aws.config.region), existing=settings.cluster.existing)
     # Before the first resource: what the subnets lack must leave nothing behind.
     place, theirs = None, None
-    if settings.cluster.existing is not None:
+    if not settings.own_cluster:
         theirs = existing_cluster(settings, names)
         place = theirs.place
     elif settings.on_users_network:

@@ -84,7 +84,7 @@ class EksSettings(CloudSettings):
     @property
     def on_users_network(self) -> bool:
         """Whether the nodes are in a network that the user has."""
-        return bool(self.network.subnets) or self.cluster.existing is not None
+        return bool(self.network.subnets) or not self.own_cluster
 
     @property
     def of_cluster(self) -> tuple[tuple[str, bool], ...]:
@@ -217,14 +217,14 @@ class EksSettings(CloudSettings):
             yield Finding(
                 f"AWS cannot find {wrong[0]}, which is not the id of a subnet.", "write ids such as subnet-0123abcd"
             )
-        elif self.cluster.existing is None and subnets and len({*subnets}) != 2:
+        elif self.own_cluster and subnets and len({*subnets}) != 2:
             fix = "name two: one in location for the nodes, and one in another zone"
             yield Finding("A control plane needs subnets in two zones, and no node runs in a third.", fix)
 
     @rule("network.subnets", "cluster.existing", source=SUBNETS)
     def subnet_of_nodes_wrong(self) -> Findings:
         count = len(self.network.subnets)
-        if self.cluster.existing is not None and count != 1:
+        if not self.own_cluster and count != 1:
             fix = "name one private subnet of the cluster's VPC, in location"
             yield Finding(f"The nodes in your cluster are in one subnet, and {count or 'none'} are named.", fix)
 
@@ -237,13 +237,13 @@ class EksSettings(CloudSettings):
 
     @rule("access.egress", "network.subnets", source=SUBNETS)
     def endpoints_in_their_vpc(self) -> Findings:
-        if self.cluster.existing is None and self.network.subnets and self.access.egress == "endpoints":
+        if self.own_cluster and self.network.subnets and self.access.egress == "endpoints":
             fix = "set access.egress to nat, or remove network.subnets"
             yield Finding("The stack makes no endpoint in your VPC, so its nodes need your NAT.", fix)
 
     @rule("hardening", "network.subnets", source=SUBNETS, warning=True)
     def flow_logs_not_ours(self) -> Findings:
-        if self.hardening and self.network.subnets and self.cluster.existing is None:
+        if self.hardening and self.network.subnets and self.own_cluster:
             fix = "turn on the flow logs of your VPC, and empty its default security group, yourself"
             yield Finding("The VPC is yours, so hardening changes nothing in it.", fix)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infra.catalog.names import OTHER_GROUP, OWNER_LABEL, STACK_LABEL
-from infra.settings import KubernetesSettings
+from infra.naming import STACK
+from infra.settings import EksSettings, KubernetesSettings
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.engine.kind import value_at
 from rehearsal.invariants.invariant import Stack, at, differs
@@ -45,11 +46,18 @@ def _unmarked(stack: Stack) -> Iterator[str]:
 
 
 def pods_stay_on_the_stacks_nodes(stack: Stack) -> Iterator[str]:
-    """In a user's cluster with nodes of the stack, Ray's pods select those: by their pool, or by its ComputeClass."""
+    """In a user's cluster with nodes of the stack, Ray's pods select those: by their pool, or by its ComputeClass. So
+    do all charts on EKS, and the autoscaler's groups have the stack's tag."""
     ways = ("cloud.google.com/gke-nodepool", "cloud.google.com/compute-class", "eks.amazonaws.com/nodegroup")
     for pods in ray_pods(stack) if stack.in_users_cluster else ():
         if not set(ways) & set(pods.spec.get("nodeSelector") or {}):
             yield f"{pods} may run on nodes of the user's"
+    on_eks = stack.in_users_cluster and isinstance(stack.settings, EksSettings)
+    for release in stack.of("Release") if on_eks else ():
+        if ways[-1] not in (at(release, "values.nodeSelector") or {}):
+            yield f"{release.name} may run on nodes of the user's"
+        if (found := at(release, "values.autoDiscovery")) and STACK not in found["tags"]:
+            yield f"{release.name} sizes groups of the user's"
 
 
 def workers_take_what_was_asked_for(stack: Stack) -> Iterator[str]:

@@ -74,13 +74,15 @@ def rdma_network_has_no_rules(stack: Stack) -> Iterator[str]:
 
 def devices_have_one_provider(stack: Stack) -> Iterator[str]:
     """Each device that pods request has one provider, which runs on their nodes: a plugin for EFA resources or DRANET
-    for claims, never both. GKE provides GPUs and managed DRANET itself, and a user's cluster all devices."""
+    for claims, never both. GKE provides GPUs and managed DRANET itself, and a user's cluster all devices, or those of
+    cluster.provides."""
     for pods in worker_pods(stack):
-        wanted = {"nvidia-device-plugin": stack.cluster.target == "eks"}
+        nvidia = "nvidia-device-plugin"
+        wanted = {nvidia: stack.cluster.target == "eks" and stack.cloud.installs(nvidia)}
         for chart, row in CHARTS.items():
             claimed = row == stack.cluster.fabric_row and _claimed(stack, pods) > 0
             provided = row.resource.name in pods.asks if row.resource else claimed
-            wanted[chart] = provided and not stack.on_users_cluster
+            wanted[chart] = provided and not stack.on_users_cluster and stack.cloud.installs("efa-device-plugin")
         yield from differs("drivers", {chart: len(stack.charts(chart)) for chart in wanted}, wanted)
     for release in stack.charts(*(chart for chart, row in CHARTS.items() if "eks" in row.targets)):
         machines = set(at(release, "values.supportedInstanceLabels.values"))

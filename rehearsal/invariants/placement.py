@@ -202,7 +202,10 @@ GROUPS: Mapping[str, Callable[[Stack], list[GraphNode]]] = {
     ],
     "gpu-nodes": lambda stack: [pool.node for pool in worker_pools(stack)],
     "public-routes": lambda stack: [route for route in stack.of("Route") if at(route, "gatewayId")],
-    "rules-of-efa": lambda stack: _rules(stack, "-efa"),
+    # Those of a file system with the nodes are for mounts, which come later.
+    "rules-of-efa": lambda stack: [
+        rule for rule in _rules(stack, "-efa") if at(rule, "securityGroupId") == at(rule, "referencedSecurityGroupId")
+    ],
     "rules-of-fsx": lambda stack: _rules(stack, "-fsx"),
     "rules-of-webhooks": _rules_of_webhooks,
     "system-nodes": lambda stack: [pool.node for pool in pools(stack) if not pool.workers],

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from infra.settings import EksSettings
-from rehearsal.engine.kind import value_at
+from rehearsal.engine.kind import Json, value_at
 from rehearsal.invariants.invariant import Stack, at, differs, name_of
 from rehearsal.invariants.placement import pod_labels, pods_of, ray_pods, ray_workloads, worker_templates
 
@@ -149,17 +149,29 @@ def rules_admit_the_ranges_of_their_peers(stack: Stack) -> Iterator[str]:
     yield from differs("rules", sorted(found, key=str), sorted(wanted, key=str))
 
 
+def _gpu_interfaces(stack: Stack) -> list[Json]:
+    """Return the network interfaces of the GPU nodes."""
+    return [one for template in worker_templates(stack) for one in at(template, "networkInterfaces")]
+
+
 def security_groups_admit_their_peers(stack: Stack) -> Iterator[str]:
     """Every interface of a GPU node has the cluster's security group and one that is open to itself, as EFA needs;
-    servers of Lustre and nodes admit each other at the same ports, and servers each other."""
+    servers of Lustre and nodes admit each other at the same ports, and servers each other. In a user's cluster, no
+    rule is in a group that the stack did not make."""
     paths = ("securityGroupId", "referencedSecurityGroupId", "ipProtocol", "fromPort", "toPort")
     rules = {(node.type.rpartition(":")[2], *(at(node, path) for path in paths)) for node in stack.of(*RULES)}
     nodes = {value_at(node.outputs, "vpcConfig.clusterSecurityGroupId") for node in stack.of(EKS)}
+    made, interfaces = {node.id for node in stack.of("SecurityGroup")}, _gpu_interfaces(stack)
+    if stack.in_users_cluster:
+        nodes = {group for one in interfaces for group in one["securityGroups"]} - made
+        yield from differs("rules in groups of the user's", {rule[1] for rule in rules} - made, set())
+        yield from differs("groups of the user's cluster", len(nodes), 1)
     itself = {rule[1] for rule in rules if {(kind, rule[1], rule[1], "-1", None, None) for kind in RULES} <= rules}
-    for one in (one for template in worker_templates(stack) for one in at(template, "networkInterfaces")):
+    for one in interfaces:
         groups = set(one.get("securityGroups") or [])
         if groups != nodes | itself or not itself:
             yield f"card {one['networkCardIndex']} has {groups}, and {itself} are open to themselves"
+    nodes = itself if stack.in_users_cluster else nodes
     for server in {group for system in stack.of("LustreFileSystem") for group in at(system, "securityGroupIds")}:
         ports = {rule[3:] for rule in rules if server in rule[1:3]}
         wanted = {(kind, server, peer, *port) for kind in RULES for peer in nodes | {server} for port in ports}

@@ -11,7 +11,9 @@ import yaml
 from infra.catalog.names import STACK_LABEL
 from infra.settings import from_stack_file
 from rehearsal import users_cluster
+from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.gcp.references import CLUSTER, NODE_POOL
+from rehearsal.clouds.kubernetes import identity
 from rehearsal.clouds.kubernetes.connection import OWNER
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.faults import Fault
@@ -24,9 +26,17 @@ from tools.recovery import UP
 EXISTING: dict[str, dict[str, Any]] = {
     "gke-dranet": {"cluster": {"existing": "us-central1/theirs"}},
     "gke": {"cluster": {"existing": "us-central1/theirs"}},
+    "eks": {"cluster": {"existing": "theirs"}, "network": {"subnets": ["subnet-0123456789abcdef0"]}, "access": {}},
 }
 """Settings by which a stack file of the repository uses a cluster of the user's: managed DRANET, and own networks."""
-MADE_ELSEWHERE = ("gcp:container/cluster:Cluster", "rdma-ray:gke:ClusterNetwork")
+MADE_ELSEWHERE = (
+    "gcp:container/cluster:Cluster",
+    "rdma-ray:gke:ClusterNetwork",
+    "aws:eks/cluster:Cluster",
+    "aws:eks/addon:Addon",
+    "aws:eks/accessEntry:AccessEntry",
+    "rdma-ray:eks:ClusterNetwork",
+)
 
 
 def stack_file(stack: str, folder: Path) -> Path:
@@ -45,6 +55,9 @@ def stack_file(stack: str, folder: Path) -> Path:
         ("gke-dranet", ("*NodePool create kill-after",)),
         ("gke-dranet", ("*RayCluster create 500", "*Namespace delete 500")),
         ("gke", ("gcp:compute/network:Network create kill-after",)),
+        ("eks", ("*Release create 500", "*SecurityGroup delete 500")),
+        ("eks", ("*NodeGroup create kill-after",)),
+        ("eks", ("*RayCluster create kill-after", "*Namespace delete 500")),
     ],
     ids=str,
 )
@@ -121,3 +134,52 @@ def test_pool_of_another_clone_is_refused(fork_server: ForkServer, tmp_path: Pat
         assert not said.ok
         assert "node pool gpu, of a stack of this name with another state" in said.text
     assert [step for step in engine.steps() if "random" not in str(step)] == []
+
+
+def test_what_an_eks_cluster_lacks_stops_the_preview(fork_server: ForkServer, tmp_path: Path) -> None:
+    """One that does not exist; then one that lacks much: every reason, with its fix, and nothing is made."""
+    engine, file = begin("eks", fork_server, tmp_path)
+    said = engine.run("preview", stack=True)
+    assert not said.ok
+    assert "No cluster found" in said.text
+    with engine.cloud_state.transaction() as state:
+        users_cluster.prepare(state, from_stack_file(file))
+        cluster = state.get(tokens.CLUSTER, "theirs") or {}
+        access = {"authenticationMode": "CONFIG_MAP"}
+        state.put(tokens.CLUSTER, "theirs", {**cluster, "version": "1.33", "accessConfig": access})
+        group = {"clusterName": "theirs", "nodeGroupName": "gpu", "tags": {"rdma-ray-stack": "other"}}
+        state.put(tokens.NODE_GROUP, "theirs:gpu", group)
+        for type_, id_, live in [*state.all(identity.DAEMON_SET)]:
+            pod = {**live["spec"]["template"]["spec"], "nodeSelector": {}}
+            state.put(type_, id_, {**live, "spec": {"template": {"spec": pod}}})
+        for _, id_, live in [*state.all(identity.DEPLOYMENT)]:
+            if live["metadata"]["name"] == "coredns":
+                state.remove(identity.DEPLOYMENT, id_)
+    for arguments in (("preview",), UP):
+        said = engine.run(*arguments, stack=True)
+        assert not said.ok
+        for words in (
+            "authenticationMode=API_AND_CONFIG_MAP",
+            "--kubernetes-version 1.35",
+            "node group gpu, of the stack other",
+            "--addon-name coredns",
+            "add nvidia-device-plugin to cluster.provides",
+            "add efa-device-plugin to cluster.provides",
+        ):
+            assert words in said.text, said.text
+    assert engine.steps() == []
+
+
+def test_node_group_of_another_clone_is_refused(fork_server: ForkServer, tmp_path: Path) -> None:
+    """Its node groups and objects have the stack's name and another owner: nothing is made or changed."""
+    engine, file = begin("eks", fork_server, tmp_path)
+    with engine.cloud_state.transaction() as state:
+        users_cluster.prepare(state, from_stack_file(file))
+        mark = {"rdma-ray-stack": "eks", "rdma-ray-owner": "0a1b2c3d"}
+        group = {"clusterName": "theirs", "nodeGroupName": "gpu", "tags": mark}
+        state.put(tokens.NODE_GROUP, "theirs:gpu", group)
+    for arguments in (("preview",), UP):
+        said = engine.run(*arguments, stack=True)
+        assert not said.ok
+        assert "there is node group gpu, of a stack of this name with another state" in said.text
+    assert {type_ for type_, _ in engine.objects()} & {"aws:iam/role:Role", tokens.LAUNCH_TEMPLATE} == set()

@@ -75,6 +75,17 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "eks-capacity-block",
         {"network.subnets": ["subnet-0123456789abcdef0", "subnet-0fedcba9876543210"]},
     ),
+    "existing-eks": (
+        "eks-capacity-block",
+        {
+            "cluster.existing": "theirs",
+            "cluster.provides": ["cluster-autoscaler", "nvidia-device-plugin"],
+            "network.subnets": ["subnet-0123456789abcdef0"],
+            "access.publicEndpoint": None,
+            "access.authorizedNetworks": None,
+            "ray.policies": ["arn:aws:iam::111122223333:policy/checkpoints"],
+        },
+    ),
     "claims": (
         "gke",
         {
