@@ -18,7 +18,7 @@ from infra.eks.node_groups import gpu_labels
 from infra.existing.cloud import EXISTING, PROVIDES
 from infra.existing.kubectl import Json
 from infra.existing.kuberay import few
-from infra.existing.questions import ASK, Questions, part, parts
+from infra.existing.questions import ASK, Questions, containers, part, parts, place_of
 from infra.settings import EksSettings, Problem
 
 CNI, OLDEST_CNI = "amazon-k8s-cni", (1, 18, 5)
@@ -39,7 +39,7 @@ def component_problems(asked: Questions, settings: EksSettings) -> Iterator[Prob
         parts(asked.maybe(f"/apis/apps/v1/{kind}"), "items") for kind in ("daemonsets", "deployments")
     )
     yield from _needed(asked, settings, [*daemons, *deployments])
-    plugins = [each for each in daemons if not {str(part(one, "name")) for one in _containers(each)} & {*NOT_PLUGINS}]
+    plugins = [each for each in daemons if not {str(part(one, "name")) for one in containers(each)} & {*NOT_PLUGINS}]
     nvidia = [each for each in _with(plugins, "k8s-device-plugin") if not _with([each], EFA_IMAGES["efa"])]
     yield from _choice(asked, settings, "nvidia-device-plugin", nvidia, NVIDIA_PLUGIN, "would each allocate the GPUs")
     if chart := settings.fabric_row.chart:
@@ -48,7 +48,7 @@ def component_problems(asked: Questions, settings: EksSettings) -> Iterator[Prob
         yield from _choice(asked, settings, "efa-device-plugin", _with(daemons, own), chart, clash)
         if others := [each for each in _with(daemons, other) if _runs_on(each, settings)]:
             yield asked.problem(
-                f"The DaemonSet {few(map(_place, others))} also offers EFA on the stack's nodes, and the two {clash}.",
+                f"The DaemonSet {few(map(place_of, others))} also offers EFA on the stack's nodes: the two {clash}.",
                 f"set fabric to the one that it is for, or let it leave out nodes with {OWN_NODES}",
                 "fabric",
             )
@@ -90,7 +90,7 @@ def _choice(
     there = [each for each in theirs if _runs_on(each, settings)]
     if settings.installs(component) and there:
         yield asked.problem(
-            f"The DaemonSet {few(map(_place, there))} would run on the stack's GPU nodes, too, and the two {clash}.",
+            f"The DaemonSet {few(map(place_of, there))} would run on the stack's GPU nodes, too, and the two {clash}.",
             f"add {component} to cluster.provides, or let it leave out nodes with {OWN_NODES}",
             PROVIDES,
         )
@@ -108,7 +108,7 @@ def _scaler(asked: Questions, settings: EksSettings, deployments: list[Json]) ->
     theirs = [each for each in found if not _is_ours(each, asked.stack, CLUSTER_AUTOSCALER)]
     if settings.installs(AUTOSCALER) and theirs:
         yield asked.problem(
-            f"The Deployment {few(map(_place, theirs))} is an autoscaler, which finds the stack's node groups by the "
+            f"The Deployment {few(map(place_of, theirs))} is an autoscaler, which finds the stack's node groups by the "
             "tags of the cluster, and two would size the same groups.",
             f"add {AUTOSCALER} to cluster.provides",
             PROVIDES,
@@ -158,13 +158,5 @@ def _with(workloads: Iterable[Json], image: str) -> list[Json]:
 
 def _images(workload: Json) -> list[str]:
     """Return the last parts of the names of a workload's images: NAME:TAG, without a digest."""
-    images = [str(part(each, "image")).partition("@")[0] for each in _containers(workload)]
+    images = [str(part(each, "image")).partition("@")[0] for each in containers(workload)]
     return [each.rpartition("/")[2] for each in images]
-
-
-def _containers(workload: Json) -> list[Json]:
-    return parts(workload, "spec", "template", "spec", "containers")
-
-
-def _place(body: Json) -> str:
-    return "/".join(str(part(body, "metadata", each))[:63] for each in ("namespace", "name"))

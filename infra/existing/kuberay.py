@@ -10,7 +10,7 @@ from itertools import pairwise
 from infra.catalog.names import KUBERAY_NAMES, STACK_LABEL
 from infra.catalog.pins import KUBERAY, RAY_API
 from infra.existing.kubectl import Json
-from infra.existing.questions import ASK, Questions, part, parts
+from infra.existing.questions import ASK, Questions, containers, part, parts, place_of
 from infra.settings import Problem
 
 OLDEST_KUBERAY = (1, 6)
@@ -37,7 +37,7 @@ def kuberay_problems(found: Questions, choice: Choice, *, install: bool) -> Iter
     every = parts(found.maybe(f"/apis/apps/v1/deployments?{OPERATORS}"), "items")
     there = [each for each in every if _watches(each, found.namespace)]
     if install:
-        others = [_place(each) for each in there if part(each, "metadata", "labels", STACK_LABEL) != found.stack]
+        others = [place_of(each) for each in there if part(each, "metadata", "labels", STACK_LABEL) != found.stack]
         if others:
             yield found.problem(
                 f"KubeRay is there, in the Deployment {few(others)}, and two operators would work on the same "
@@ -71,14 +71,14 @@ def kuberay_problems(found: Questions, choice: Choice, *, install: bool) -> Iter
         return
     if every and not there:
         yield found.problem(
-            f"KubeRay is there, in the Deployment {few(map(_place, every))}, and watches other namespaces than "
+            f"KubeRay is there, in the Deployment {few(map(place_of, every))}, and watches other namespaces than "
             f"{found.namespace}.",
             f"{ASK} to let it watch this one, or {choice.install}",
             found.where,
             choice.path,
         )
     for each in there:
-        image = part(next(iter(_containers(each)), {}), "image")
+        image = part(next(iter(containers(each)), {}), "image")
         tag = re.search(r":v?(\d{1,4})\.(\d{1,4})", str(image))
         if tag and (int(tag[1]), int(tag[2])) < OLDEST_KUBERAY:
             oldest = ".".join(map(str, OLDEST_KUBERAY))
@@ -91,20 +91,12 @@ def kuberay_problems(found: Questions, choice: Choice, *, install: bool) -> Iter
             )
 
 
-def _containers(deployment: Json) -> list[Json]:
-    return parts(deployment, "spec", "template", "spec", "containers")
-
-
 def _watches(operator: Json, namespace: str) -> bool:
     """Return whether an operator's Deployment watches a namespace: without the argument, it watches all."""
-    given = [part(each, name) for each in _containers(operator) for name in ("command", "args")]
+    given = [part(each, name) for each in containers(operator) for name in ("command", "args")]
     words = [word for each in given if isinstance(each, list) for text in each for word in str(text).split("=", 1)]
     named = next((after for each, after in pairwise(words) if each == "--watch-namespace"), "")
     return not named or namespace in named.split(",")
-
-
-def _place(body: Json) -> str:
-    return "/".join(str(part(body, "metadata", each))[:63] for each in ("namespace", "name"))
 
 
 def few(names: Iterable[str]) -> str:

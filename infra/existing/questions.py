@@ -104,3 +104,13 @@ def parts(value: Any, *names: str) -> list[Json]:
     """Return the maps of a list in nested maps; none where there is no list."""
     found = part(value, *names)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def containers(workload: Json) -> list[Json]:
+    """Return the containers of a Deployment or DaemonSet."""
+    return parts(workload, "spec", "template", "spec", "containers")
+
+
+def place_of(body: Json) -> str:
+    """Return namespace and name of an object as text."""
+    return "/".join(str(part(body, "metadata", each))[:63] for each in ("namespace", "name"))
