@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.catalog.aws import NODE_GROUP_LABEL, zone_region
-from infra.catalog.pins import EKS_RELEASES
+from infra.catalog.pins import CLUSTER_AUTOSCALER, EFA_PLUGIN, EKS_RELEASES, NVIDIA_PLUGIN
 from infra.settings import EksSettings
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.eks import ADMINISTRATOR, cluster_group
@@ -18,7 +18,7 @@ from rehearsal.clouds.kubernetes.connection import OWNER, certificate
 from rehearsal.engine.kind import Json
 from rehearsal.users_network import VPC
 
-_REGISTRY = "602401143452.dkr.ecr.us-east-1.amazonaws.com"
+_REGISTRY = EFA_PLUGIN.image.partition("/")[0]
 _GROUP = "inference"
 PLUGINS = ("nvidia-device-plugin", "efa-device-plugin")
 _OWN = {"team": "platform"}
@@ -99,8 +99,8 @@ def _inside(settings: EksSettings, cluster: str) -> Iterator[tuple[tuple[str, st
         "aws-node": f"{_REGISTRY}/amazon-k8s-cni:{pinned['vpc-cni']}",
         "eks-pod-identity-agent": f"{_REGISTRY}/eks/eks-pod-identity-agent:v0.1.36",
         **({"fsx-csi-node": f"{_REGISTRY}/eks/aws-fsx-csi-driver:v1.9.0"} if settings.storage.bucket else {}),
-        "nvidia-device-plugin": "nvcr.io/nvidia/k8s-device-plugin:v0.20.1",
-        "efa-device-plugin": f"{_REGISTRY}/eks/aws-efa-k8s-device-plugin:v0.5.22",
+        "nvidia-device-plugin": f"{NVIDIA_PLUGIN.image}:v{NVIDIA_PLUGIN.version}",
+        "efa-device-plugin": f"{EFA_PLUGIN.image}:v0.5.22",
     }
     for name, image in daemons.items():
         # Those that the stack installs for its nodes are for the group of the user's alone.
@@ -108,7 +108,7 @@ def _inside(settings: EksSettings, cluster: str) -> Iterator[tuple[tuple[str, st
         spec = _pods(image, tolerations=[{"operator": "Exists"}], **only)
         yield _object(identity.DAEMON_SET, cluster, name, "kube-system", spec=spec)
     if not settings.installs("cluster-autoscaler"):
-        spec = _pods("registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")
+        spec = _pods(f"{CLUSTER_AUTOSCALER.image}:{pinned['autoscaler']}")
         yield _object(identity.DEPLOYMENT, cluster, "cluster-autoscaler", "kube-system", spec=spec)
 
 

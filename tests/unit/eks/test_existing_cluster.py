@@ -45,10 +45,10 @@ def affinity(key: str, operator: str, *values: str) -> Json:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
-IMAGES = "602401143452.dkr.ecr.us-east-1.amazonaws.com"
-CNI = workload(f"{IMAGES}/amazon-k8s-cni:v1.22.3-eksbuild.1", "aws-node")
+IMAGES = EFA_PLUGIN.image.partition("/")[0]
+CNI = workload(f"{IMAGES}/amazon-k8s-cni:v1.18.5-eksbuild.1", "aws-node")
 AGENT = workload(f"{IMAGES}/eks/eks-pod-identity-agent:v0.1.36@sha256:00", "eks-pod-identity-agent")
-DNS = workload(f"{IMAGES}/eks/coredns:v1.13.2-eksbuild.11", "coredns")
+DNS = workload(f"{IMAGES}/eks/coredns:v1.12.4-eksbuild.1", "coredns")
 OTHER_GROUP = {"nodeSelector": {"eks.amazonaws.com/nodegroup": "inference"}}
 NOT_OURS = affinity("eks.amazonaws.com/nodegroup", "NotIn", "gpu")
 FEATURES = workload(f"{NVIDIA_PLUGIN.image}:v1", tolerations=[TAINT])
@@ -198,7 +198,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
                 DNS,
                 {
                     "metadata": {"name": "op", "namespace": "kr", "labels": dict(KUBERAY_LABELS)},
-                    "spec": {"template": {"spec": {"containers": [{"image": f"{KUBERAY.image}:v1.6.2"}]}}},
+                    "spec": {"template": {"spec": {"containers": [{"image": f"{KUBERAY.image}:v1.7.0"}]}}},
                 },
             ]
         },
