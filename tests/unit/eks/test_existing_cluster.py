@@ -92,7 +92,7 @@ class Account:
     def get_subnet(self, **named: str) -> Any:
         if self.subnet.get("id") == "missing":
             raise RuntimeError(f"InvalidSubnetID.NotFound: The subnet ID '{named['id']}' does not exist")
-        known = {"vpc_id": "vpc-1", "availability_zone": "us-east-1a", "availability_zone_id": "use1-az1"}
+        known: Json = {"vpc_id": "vpc-1", "availability_zone": "us-east-1a", "availability_zone_id": "use1-az1"}
         known |= {"available_ip_address_count": 500, "map_public_ip_on_launch": False}
         return SimpleNamespace(**{**known, **self.subnet})
 
@@ -337,7 +337,7 @@ def test_own_things_are_no_problem_and_have_their_owner(check: Callable[..., Any
 def test_answers_of_any_form_are_read(items: Any, check: Callable[..., Any]) -> None:
     with pytest.raises(SettingsError, match="no vpc-cni"):
         check(Account(daemons=items))
-    odd = {"tolerations": [TAINT, 7], "nodeSelector": [], "affinity": affinity("a", "In")}
+    odd: Json = {"tolerations": [TAINT, 7], "nodeSelector": [], "affinity": affinity("a", "In")}
     odd["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] += [7, {}]
     with pytest.raises(SettingsError, match="would run on the stack's GPU nodes"):
         check(Account(daemons=[CNI, AGENT, plugin(NVIDIA_PLUGIN, **odd)]))
