@@ -81,6 +81,9 @@ def stack_file(document: SentEvidence) -> dict[str, Any]:
     config: dict[str, Any] = {"gcp:project": "their-project"} if document.target == "gke" else {}
     config |= {"aws:region": document.region} if document.target == "eks" else {}
     instead = {path: KEPT_BACK[path] for path in document.set_ if KEPT_BACK[path] is not None}
+    if "cluster.existing" in instead and (subnets := instead.get("network.subnets")):
+        # That of the nodes: a cluster of the user's has the others.
+        instead["network.subnets"] = subnets[:1]
     for path, value in (document.settings | instead).items():
         section, _, name = path.rpartition(".")
         place = config.setdefault(f"rdma-ray:{section}", {}) if section else config

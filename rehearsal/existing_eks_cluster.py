@@ -113,7 +113,9 @@ def _inside(settings: EksSettings, cluster: str) -> Iterator[tuple[tuple[str, st
 
 
 def _pods(image: str, **spec: Any) -> Json:
-    return {"template": {"spec": {"containers": [{"name": "main", "image": image}], **spec}}}
+    labels = {"app": image.rpartition("/")[2].partition(":")[0]}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}], **spec}}
+    return {"selector": {"matchLabels": labels}, "template": template}
 
 
 def _object(type_: str, cluster: str, name: str, namespace: str = "", **fields: Any) -> tuple[tuple[str, str], Json]:

@@ -97,7 +97,7 @@ class Autoscaler(pulumi.ComponentResource):
             "autoDiscovery": {
                 "clusterName": names.cluster,
                 # The autoscaler takes a group that has all of these tags (kubernetes/autoscaler: cloudprovider/aws
-                # README, read 2026-11). By default: those of the cluster.
+                # README; unverified, 2026-11). By default: those of the cluster.
                 **({"tags": [*_tags(names)]} if names.existing is not None else {}),
             },
             "rbac": {"serviceAccount": {"create": True, "name": ACCOUNT}},

@@ -22,7 +22,7 @@ from infra.existing.questions import ASK, Questions, containers, part, parts, pl
 from infra.settings import EksSettings, Problem
 
 CNI, OLDEST_CNI = "amazon-k8s-cni", (1, 18, 5)
-"""Image of vpc-cni, and its first release with efa-only interfaces (aws/amazon-vpc-cni-k8s: releases, read 2026-11).
+"""Image of vpc-cni, and its first release with efa-only interfaces (EKS docs node-efa; its #3047).
 Those of the other add-ons have the add-on's name (EKS docs, add-ons and their images; unverified, 2026-11)."""
 AUTOSCALER = "cluster-autoscaler"
 EFA_IMAGES = {"efa": "aws-efa-k8s-device-plugin", "efa-dranet": "dranet"}

@@ -12,6 +12,7 @@ from rehearsal.clouds.aws import tokens as aws
 from rehearsal.clouds.aws.references import desired, groups_of, scaling_group_of, types_of, zone_of
 from rehearsal.clouds.gcp import references as gcp
 from rehearsal.clouds.gcp.capacity import affinity, is_flex, is_queued, is_spot, machine, node
+from rehearsal.clouds.kubernetes.identity import RELEASE
 from rehearsal.cluster.controllers.quantities import GIB, MIB
 from rehearsal.engine.kind import Json, value_at
 from rehearsal.engine.state import View
@@ -161,6 +162,18 @@ def _gke_taints(live: Json) -> Iterator[Json]:
     yield from _taints(written)
 
 
+def _discovered(state: View, tags: list[Json]) -> bool:
+    """Return whether the autoscaler sizes a group, which must have all tags that the autoscaler's release names.
+
+    EKS sets those of the cluster (kubernetes/autoscaler: cloudprovider/aws README; unverified, 2026-11).
+    """
+    wanted: list[str] = []
+    for _, _, release in state.all(RELEASE):
+        wanted += value_at(release, "values.autoDiscovery.tags") or []
+    own = {str(tag.get("key")) for tag in tags}
+    return all(each in own or each.startswith("k8s.io/cluster-autoscaler/") for each in wanted)
+
+
 def _eks(state: View, cluster: str) -> Iterator[Pool]:
     for id_, live in groups_of(state, cluster):
         type_ = types_of(state, live)[0]
@@ -186,7 +199,7 @@ def _eks(state: View, cluster: str) -> Iterator[Pool]:
             zone=zone,
             labels=labels,
             taints=tuple(_taints(live.get("taints") or ())),
-            least=int(scaling.get("minSize") or 0),
+            least=int(scaling.get("minSize") or 0) if _discovered(state, tags) else None,
             most=int(scaling.get("maxSize") or 0),
             wanted=desired(live),
             cpus=cpus,

@@ -266,8 +266,9 @@ EDGES = {
     order.requests_may_take_as_long_as_published,
     protection.objects_go_with_the_cluster,
     fabric.rdma_network_has_no_rules,
+    existing.pods_stay_on_the_stacks_nodes,
 }
-"""Invariants of dependencies and time-outs, which have tests of their own."""
+"""Invariants with separate tests: of dependencies, time-outs, and a cluster of the user's on a cloud."""
 CASES = [pytest.param(one, change, id=f"{one.__name__}-{change}") for one in BREAKS for change in BREAKS[one]]
 
 
@@ -287,6 +288,17 @@ def test_change_breaks_the_invariant(stacks: Mapping[str, Stack], invariant: Inv
 
 def test_every_invariant_is_broken() -> None:
     assert BREAKS.keys() | EDGES == set(INVARIANTS)
+
+
+def test_pods_in_a_users_cluster_select_the_stacks_nodes(stacks: Mapping[str, Stack]) -> None:
+    stack = stacks[EKS]
+    cluster = stack.cloud.cluster.model_copy(update={"existing": "theirs"})
+    users = replace(stack, settings=stack.cloud.model_copy(update={"cluster": cluster}))
+    wrong = violations(users, [existing.pods_stay_on_the_stacks_nodes])
+    selector = {"eks.amazonaws.com/nodegroup": "gpu"}
+    change = Change(EKS, "RayCluster", "spec workerGroupSpecs 0 template spec nodeSelector", selector)
+    # Its device plugins and autoscaler are still those of the stack's own cluster.
+    assert len(violations(change.applied(users), [existing.pods_stay_on_the_stacks_nodes])) == len(wrong) - 1
 
 
 def with_node(stack: Stack, node: GraphNode) -> Stack:
