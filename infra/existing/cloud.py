@@ -28,6 +28,14 @@ from infra.settings.cloud import CloudSettings
 from infra.terminal import printable
 
 EXISTING, PROVIDES = "cluster.existing", "cluster.provides"
+CREATED = (
+    ("", "namespaces"),
+    ("apps", "daemonsets"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+)
+"""Kinds for whose creation an administrator's rights are needed: API group and resource."""
 SIGN_IN = "sign in to the cloud, and check that this machine reaches the control plane: kubectl version"
 
 
@@ -92,10 +100,10 @@ class Inside:
     def _found(self, settings: CloudSettings, ours: Iterable[str]) -> Iterator[Problem]:
         asked = self.asked
         asked.cluster.read("/version")
-        if not asked.cluster.allowed("*", "*", "*", ""):
+        if lacking := [kind for group, kind in CREATED if not asked.cluster.allowed("create", group, kind, "")]:
             yield asked.problem(
-                "You are no administrator of the cluster: namespace, drivers and CRDs could not be made.",
-                f"{ASK} for the role cluster-admin",
+                f"You are no administrator of the cluster: you may not create {', '.join(lacking)}.",
+                f"{ASK} for the role cluster-admin, or roles/container.admin on gke",
                 EXISTING,
             )
             return

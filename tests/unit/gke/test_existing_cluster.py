@@ -8,6 +8,8 @@ from typing import Any, cast
 import pytest
 from pulumi_gcp.container import GetClusterResult
 
+from infra.existing.cloud import Inside
+from infra.existing.kubectl import Kubectl, KubectlError
 from infra.gke.existing_cluster import problems
 from infra.naming import STACK
 from tests.unit.stacks import gke
@@ -97,6 +99,27 @@ def test_each_lack_is_a_problem(wrong: dict[str, Any], changes: dict[str, Any], 
     [one] = problems(cluster(**wrong), gke(STACK_FILE | changes), "ours")
     assert words in one.message
     assert fix in one.fix
+
+
+@pytest.mark.parametrize(
+    ("rights", "words"),
+    [
+        ({"namespaces", "daemonsets"}, "may not create customresourcedefinitions, clusterroles, validatingadmission"),
+        (None, "The cluster does not answer: no route to host"),
+    ],
+)
+def test_cluster_that_the_user_cannot_use(rights: set[str] | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_: Kubectl, path: str) -> dict[str, Any]:
+        if rights is None:
+            raise KubectlError("", "no route to host")
+        assert path == "/version"
+        return {}
+
+    monkeypatch.setattr(Kubectl, "read", read)
+    monkeypatch.setattr(Kubectl, "allowed", lambda _self, _verb, _group, resource, _where: resource in (rights or ()))
+    [one] = Inside("{}", gke(STACK_FILE), "ours", []).problems
+    assert words in one.message
+    assert one.settings == ("cluster.existing",)
 
 
 def test_everything_is_reported_at_once() -> None:
