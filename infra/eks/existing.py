@@ -7,14 +7,16 @@ of the cluster and of a file system are the stack's, in that VPC.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import pulumi_aws as aws
+from pulumi_aws.eks import GetNodeGroupResult
 
 from infra.addresses import ADDRESSES_PER_CPU_NODE, ADDRESSES_PER_GPU_NODE, CONTROL_PLANE_ADDRESSES
 from infra.catalog.aws import ANYWHERE
+from infra.eks.names import GPU_GROUP, SYSTEM_GROUP
 from infra.eks.network import VpcPlace
 from infra.settings import EksSettings, SettingsError
 from infra.settings.problems import Finding, Problem
@@ -39,7 +41,7 @@ class Subnet:
     way_out: Way
 
 
-def existing_place(settings: EksSettings) -> VpcPlace:
+def existing_place(settings: EksSettings, cluster: str) -> VpcPlace:
     """Return the place of a cluster in the user's VPC. Raises `SettingsError` with everything that it lacks."""
     try:
         subnets = [read_subnet(each) for each in settings.network.subnets]
@@ -49,10 +51,32 @@ def existing_place(settings: EksSettings) -> VpcPlace:
         values = ", ".join(settings.network.subnets)
         raise SettingsError([finding.problem((SUBNETS,), (values,))], origin=ORIGIN) from error
     names = vpc.enable_dns_hostnames and vpc.enable_dns_support
-    if lacks := list(problems(subnets[0], subnets[1], settings, dns=names)):
+    if lacks := list(problems(subnets[0], subnets[1], settings, dns=names, running=_running(cluster))):
         raise SettingsError(lacks, origin=ORIGIN)
     first, second = subnets
     return VpcPlace(vpc=first.vpc, gpu=first.id, private=(first.id, second.id))
+
+
+def groups_of(cluster: str) -> dict[str, GetNodeGroupResult]:
+    """Return the node groups of a cluster that have a name of the stack's. Raises the provider's error without it."""
+    return {
+        each: aws.eks.get_node_group(cluster_name=cluster, node_group_name=each)
+        for each in aws.eks.get_node_groups(cluster_name=cluster).names
+        if each in (GPU_GROUP, SYSTEM_GROUP)
+    }
+
+
+def _running(cluster: str) -> dict[str, int] | None:
+    """Return the sizes of the stack's groups; None if its cluster does not exist yet."""
+    try:
+        return sizes(groups_of(cluster))
+    except Exception:
+        return None
+
+
+def sizes(groups: Mapping[str, GetNodeGroupResult]) -> dict[str, int]:
+    """Return the numbers of nodes of node groups."""
+    return {name: its.scaling_configs[0].desired_size for name, its in groups.items() if its.scaling_configs}
 
 
 def read_subnet(id_: str) -> Subnet:
@@ -77,27 +101,32 @@ def read_subnet(id_: str) -> Subnet:
     )
 
 
-def addresses_of_nodes(settings: EksSettings, gpu: int = 0, system: int = 0) -> int:
-    """Return the addresses that the stack's nodes may still take, beyond those of nodes that run."""
-    nodes, cpu_nodes = settings.nodes.max - gpu, settings.cluster.system_nodes - system
+def addresses_of_nodes(settings: EksSettings, running: Mapping[str, int]) -> int:
+    """Return the addresses that the stack's nodes may still take, beyond those of nodes that run, by their group."""
+    nodes = settings.nodes.max - running.get(GPU_GROUP, 0)
+    cpu_nodes = settings.cluster.system_nodes - running.get(SYSTEM_GROUP, 0)
     return max(nodes, 0) * ADDRESSES_PER_GPU_NODE + max(cpu_nodes, 0) * ADDRESSES_PER_CPU_NODE
 
 
-def problems(first: Subnet, second: Subnet, settings: EksSettings, *, dns: bool) -> Iterator[Problem]:
+def problems(
+    first: Subnet, second: Subnet, settings: EksSettings, *, dns: bool, running: Mapping[str, int] | None = None
+) -> Iterator[Problem]:
     """Yield what the subnets of nodes and of the control plane lack, each with what adds it.
 
     Args:
         dns: Whether the VPC resolves names, and gives its hosts names.
+        running: Sizes of the stack's node groups, whose addresses are not free; None before the first `up`.
     """
+    control_plane = CONTROL_PLANE_ADDRESSES if running is None else 0
     if first.vpc != second.vpc:
         message = f"They are in two VPCs, {first.vpc} and {second.vpc}, but a cluster is in one."
         yield _problem(f"{first.id}, {second.id}", message, "name two subnets of one VPC")
     if first.zones == second.zones:
         message = f"Both are in {first.zones[0]}: EKS rejects a control plane with subnets in one zone."
         yield _problem(second.id, message, "name a second subnet in another zone; no node runs there")
-    yield from _too_full(second, CONTROL_PLANE_ADDRESSES)
+    yield from _too_full(second, control_plane)
     yield from node_subnet_problems(
-        first, settings, needs=addresses_of_nodes(settings) + CONTROL_PLANE_ADDRESSES, dns=dns
+        first, settings, needs=addresses_of_nodes(settings, running or {}) + control_plane, dns=dns
     )
 
 

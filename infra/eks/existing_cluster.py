@@ -17,9 +17,17 @@ from pulumi_aws.eks import GetClusterResult, GetNodeGroupResult
 
 from infra.catalog.pins import EKS_RELEASES
 from infra.eks.cluster import TheirEksCluster, kubeconfig
-from infra.eks.existing import SUBNETS, Subnet, addresses_of_nodes, node_subnet_problems, read_subnet
+from infra.eks.existing import (
+    SUBNETS,
+    Subnet,
+    addresses_of_nodes,
+    groups_of,
+    node_subnet_problems,
+    read_subnet,
+    sizes,
+)
 from infra.eks.existing_components import component_problems
-from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
+from infra.eks.names import EksNames
 from infra.eks.network import VpcPlace
 from infra.eks.storage import VOLUME
 from infra.eks.workload import ray_args
@@ -37,11 +45,7 @@ def existing_cluster(settings: EksSettings, names: EksNames) -> TheirEksCluster:
     name = str(settings.cluster.existing)
     try:
         found = aws.eks.get_cluster(name=name)
-        groups = {
-            each: aws.eks.get_node_group(cluster_name=name, node_group_name=each)
-            for each in aws.eks.get_node_groups(cluster_name=name).names
-            if each in (GPU_GROUP, SYSTEM_GROUP)
-        }
+        groups = groups_of(name)
     except Exception as error:
         fix = "`aws eks list-clusters` names those of the region; check that you may read it"
         finding = Finding(f"AWS does not show it: {error}", fix, DOCS)
@@ -128,6 +132,4 @@ def subnet_problems(
         message = f"The subnet is in {subnet.vpc}, and the cluster in {found.vpc_config.vpc_id}."
         fix = f"name a private subnet of that VPC, in {settings.location}"
         yield Finding(message, fix, DOCS).problem((SUBNETS,), (subnet.id,))
-    running = {name: its.scaling_configs[0].desired_size for name, its in groups.items() if its.scaling_configs}
-    needs = addresses_of_nodes(settings, running.get(GPU_GROUP, 0), running.get(SYSTEM_GROUP, 0))
-    yield from node_subnet_problems(subnet, settings, needs=needs, dns=dns)
+    yield from node_subnet_problems(subnet, settings, needs=addresses_of_nodes(settings, sizes(groups)), dns=dns)

@@ -56,7 +56,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
         theirs = existing_cluster(settings, names)
         place = theirs.place
     elif settings.on_users_network:
-        place = existing_place(settings)
+        place = existing_place(settings, names.cluster)
     stack = EksStack(settings, names, place, theirs)
     name, kubeconfig = names.named("ray"), stack.kubeconfig
     return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)

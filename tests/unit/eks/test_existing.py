@@ -24,6 +24,14 @@ def test_private_subnets_with_room_lack_nothing() -> None:
     assert list(problems(FIRST, SECOND, by_id, dns=True)) == []
 
 
+def test_addresses_of_running_nodes_are_not_asked_for_again() -> None:
+    """A later preview of a stack whose nodes have taken the subnet."""
+    first, second, running = replace(FIRST, free=0), replace(SECOND, free=0), {"gpu": 4, "system": 3}
+    assert list(problems(first, second, eks(STACK), dns=True, running=running)) == []
+    [one] = problems(replace(FIRST, free=63), SECOND, eks(STACK), dns=True, running={"gpu": 3, "system": 3})
+    assert "63 free addresses, and the stack needs up to 64" in one.message
+
+
 @pytest.mark.parametrize(
     ("first", "second", "words", "fix"),
     [
