@@ -261,7 +261,7 @@ class CloudSettings(ClusterSettings, Section):
     def queue_in_their_cluster(self) -> Findings:
         if not self.own_cluster and self.queue == "kueue":
             yield Finding(
-                "Kueue is configured once for a whole cluster, so a stack does not install it in one of yours.",
+                "Kueue is configured once for a whole cluster, so a stack does not install it in an existing cluster.",
                 "set queue to none, or use target kubernetes with a LocalQueue of your Kueue",
             )
 
