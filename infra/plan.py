@@ -76,10 +76,8 @@ def plan(settings: Settings) -> Plan:
 def _ranges(settings: CloudSettings) -> Iterator[Range]:
     for each in settings.addresses.ranges():
         # On Google Cloud the networks of the additional NICs, and the control plane's range, are the stack's anyway.
-        theirs = isinstance(settings, EksSettings) or each.name in (
-            *("pods", "nodes", "services"),
-            *(() if settings.own_cluster else ("control-plane",)),
-        )
+        of_cluster = ("pods", "nodes", "services", *(() if settings.own_cluster else ("control-plane",)))
+        theirs = isinstance(settings, EksSettings) or each.name in of_cluster
         if not (settings.on_users_network and theirs):
             yield each
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from typing import Any
 
 from infra.catalog.names import KUBERAY_LABELS
 from infra.catalog.pins import KUBERAY
@@ -14,8 +13,9 @@ from infra.settings import EksSettings, GkeSettings, Settings
 from rehearsal import existing_eks_cluster
 from rehearsal.clouds.gcp.references import CLUSTER, COMPUTE, NETWORK, NODE_POOL, SUBNETWORK
 from rehearsal.clouds.kubernetes import identity
-from rehearsal.clouds.kubernetes.connection import OWNER, certificate
+from rehearsal.clouds.kubernetes.connection import certificate
 from rehearsal.engine.kind import Json
+from rehearsal.existing_eks_cluster import inside, pods
 
 PROJECT = "my-project"
 """That of the stack files."""
@@ -77,25 +77,9 @@ def _on_google_cloud(settings: GkeSettings, existing: str) -> Iterator[tuple[tup
         (NODE_POOL, f"{cluster}/nodePools/default-pool"),
         {**pool, "nodeLocations": [settings.location], "nodeConfig": config, "version": _VERSION},
     )
-    yield _inside(identity.NAMESPACE, cluster, "web")
-    containers = [{"name": "web", "image": "nginx"}]
-    labels = {"app": "web"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
-    spec: Json = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    yield _inside(identity.DEPLOYMENT, cluster, "web", "web", spec=spec)
+    yield inside(cluster, identity.NAMESPACE, "web")
+    yield inside(cluster, identity.DEPLOYMENT, "web", "web", spec=pods("nginx"))
     if "kuberay" in settings.cluster.provides:
-        yield _inside(identity.DEFINITION, cluster, "rayclusters.ray.io", spec={"group": "ray.io"})
-        containers = [{"name": "kuberay-operator", "image": f"{KUBERAY.image}:v{KUBERAY.version}"}]
-        spec = {"template": {"spec": {"containers": containers}}}
-        yield _inside(identity.DEPLOYMENT, cluster, "kuberay-operator", "web", labels=KUBERAY_LABELS, spec=spec)
-
-
-def _inside(
-    type_: str, cluster: str, name: str, namespace: str = "", labels: Json | None = None, **fields: Any
-) -> tuple[tuple[str, str], Json]:
-    """Return an object in a cluster."""
-    metadata: Json = {"name": name, **({"namespace": namespace} if namespace else {})}
-    metadata |= {"labels": labels} if labels else {}
-    kind = identity.api(type_)
-    live = {"apiVersion": kind.written, "kind": kind.kind, "metadata": metadata, **fields, OWNER: cluster}
-    return (type_, identity.object_id(type_, live, {})), live
+        yield inside(cluster, identity.DEFINITION, "rayclusters.ray.io", spec={"group": "ray.io"})
+        spec = pods(f"{KUBERAY.image}:v{KUBERAY.version}")
+        yield inside(cluster, identity.DEPLOYMENT, "kuberay-operator", "web", KUBERAY_LABELS, spec=spec)

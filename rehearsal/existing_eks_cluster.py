@@ -91,10 +91,10 @@ def objects(settings: EksSettings, name: str) -> Iterator[tuple[tuple[str, str],
 def _inside(settings: EksSettings, cluster: str) -> Iterator[tuple[tuple[str, str], Json]]:
     """Yield objects in the cluster, among them what it provides."""
     pinned = EKS_RELEASES[settings.cluster.version]
-    yield _object(identity.NAMESPACE, cluster, "web")
-    yield _object(identity.DEPLOYMENT, cluster, "web", "web", spec=_pods("nginx"))
-    dns = _pods(f"{_REGISTRY}/eks/coredns:{pinned['coredns']}")
-    yield _object(identity.DEPLOYMENT, cluster, "coredns", "kube-system", spec=dns)
+    yield inside(cluster, identity.NAMESPACE, "web")
+    yield inside(cluster, identity.DEPLOYMENT, "web", "web", spec=pods("nginx"))
+    dns = pods(f"{_REGISTRY}/eks/coredns:{pinned['coredns']}")
+    yield inside(cluster, identity.DEPLOYMENT, "coredns", "kube-system", spec=dns)
     daemons = {
         "aws-node": f"{_REGISTRY}/amazon-k8s-cni:{pinned['vpc-cni']}",
         "eks-pod-identity-agent": f"{_REGISTRY}/eks/eks-pod-identity-agent:v0.1.36",
@@ -105,21 +105,23 @@ def _inside(settings: EksSettings, cluster: str) -> Iterator[tuple[tuple[str, st
     for name, image in daemons.items():
         # Those that the stack installs for its nodes are for the group of the user's alone.
         only = {"nodeSelector": {NODE_GROUP_LABEL: _GROUP}} if name in PLUGINS and settings.installs(name) else {}
-        spec = _pods(image, tolerations=[{"operator": "Exists"}], **only)
-        yield _object(identity.DAEMON_SET, cluster, name, "kube-system", spec=spec)
+        spec = pods(image, tolerations=[{"operator": "Exists"}], **only)
+        yield inside(cluster, identity.DAEMON_SET, name, "kube-system", spec=spec)
     if not settings.installs("cluster-autoscaler"):
-        spec = _pods(f"{CLUSTER_AUTOSCALER.image}:{pinned['autoscaler']}")
-        yield _object(identity.DEPLOYMENT, cluster, "cluster-autoscaler", "kube-system", spec=spec)
+        spec = pods(f"{CLUSTER_AUTOSCALER.image}:{pinned['autoscaler']}")
+        yield inside(cluster, identity.DEPLOYMENT, "cluster-autoscaler", "kube-system", spec=spec)
 
 
-def _pods(image: str, **spec: Any) -> Json:
+def pods(image: str, **spec: Any) -> Json:
+    """Return the spec of a Deployment or DaemonSet with pods of one container."""
     labels = {"app": image.rpartition("/")[2].partition(":")[0]}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}], **spec}}
     return {"selector": {"matchLabels": labels}, "template": template}
 
 
-def _object(type_: str, cluster: str, name: str, namespace: str = "", **fields: Any) -> tuple[tuple[str, str], Json]:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    kind = identity.api(type_)
-    live = {"apiVersion": kind.written, "kind": kind.kind, "metadata": metadata, **fields, OWNER: cluster}
+def inside(
+    cluster: str, type_: str, name: str, namespace: str = "", labels: Json | None = None, **fields: Any
+) -> tuple[tuple[str, str], Json]:
+    """Return an object in a cluster, as ((type, id), live)."""
+    live = {**identity.thing(type_, name, namespace, labels, **fields), OWNER: cluster}
     return (type_, identity.object_id(type_, live, {})), live

@@ -119,10 +119,4 @@ def _definition(plural: str, group: str) -> tuple[str, Json]:
 
 
 def _object(type_: str, name: str, namespace: str = "", labels: Json | None = None, **fields: Any) -> tuple[str, Json]:
-    metadata = {
-        "name": name,
-        **({"namespace": namespace} if namespace else {}),
-        **({"labels": labels} if labels else {}),
-    }
-    kind = identity.api(type_)
-    return type_, {"apiVersion": kind.written, "kind": kind.kind, "metadata": metadata, **fields}
+    return type_, identity.thing(type_, name, namespace, labels, **fields)

@@ -29,6 +29,11 @@ class Chart(NamedTuple):
     image: str
     tag: str | None = None
 
+    @property
+    def release(self) -> str:
+        """Name of its release: the chart's own, the last part if that is an address."""
+        return self.name.rpartition("/")[2]
+
 
 # Pulumi
 

@@ -142,7 +142,7 @@ def their_release(stack: str, chart: Chart) -> str:
     """Return the name of a release in a cluster of the user's.
 
     The user may have a release of the chart's own name there, for other nodes. Helm writes the release into every
-    object (helm: pkg/action/validate.go, v3), so a later preview tells the stack's objects by it; not every chart has a
-    value for labels of its DaemonSet.
+    object (helm: pkg/action/validate.go, v3), so a later preview recognizes the stack's objects by it; not every chart
+    has a value for labels of its DaemonSet.
     """
     return shorten(f"{stack}-{chart.name}", LONGEST_RELEASE)

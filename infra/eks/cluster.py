@@ -6,8 +6,7 @@ cannot have the interface layout of EFA or use a reservation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pulumi
 import pulumi_aws as aws
@@ -19,6 +18,7 @@ from infra.eks.iam import CLUSTER_POLICIES, Role
 from infra.eks.names import EksNames, log_group
 from infra.eks.network import VpcPlace
 from infra.eks.security_groups import https_rule
+from infra.existing.cloud import TheirCluster
 from infra.kubernetes import resources
 from infra.settings import EksSettings
 
@@ -28,18 +28,12 @@ ADMINISTRATOR = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TheirEksCluster:
-    """A cluster that the user has, with the attributes of `EksCluster`, and the place of the stack's nodes.
+class TheirEksCluster(TheirCluster):
+    """An EKS cluster that the user has, with the attributes of `EksCluster`, and the place of the stack's nodes."""
 
-    `owners` are those of things of the stack's own name that are in it, by words for each.
-    """
-
-    name: str
     endpoint: str
-    kubeconfig: str
     security_group: str
     place: VpcPlace
-    owners: Mapping[str, str] = field(default_factory=dict)
     resource: None = None
 
 

@@ -125,9 +125,8 @@ def problems(
         message = f"Both are in {first.zones[0]}: EKS rejects a control plane with subnets in one zone."
         yield _problem(second.id, message, "name a second subnet in another zone; no node runs there")
     yield from _too_full(second, control_plane)
-    yield from node_subnet_problems(
-        first, settings, needs=addresses_of_nodes(settings, running or {}) + control_plane, dns=dns
-    )
+    needs = addresses_of_nodes(settings, running or {}) + control_plane
+    yield from node_subnet_problems(first, settings, needs=needs, dns=dns)
 
 
 def node_subnet_problems(subnet: Subnet, settings: EksSettings, *, needs: int, dns: bool) -> Iterator[Problem]:

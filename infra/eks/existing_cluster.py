@@ -32,6 +32,7 @@ from infra.eks.network import VpcPlace
 from infra.eks.storage import VOLUME
 from infra.eks.workload import ray_args
 from infra.existing.cloud import EXISTING, Inside, outside_namespace
+from infra.existing.questions import made_by
 from infra.naming import OWNER, STACK
 from infra.settings import EksSettings, SettingsError
 from infra.settings.problems import Finding, Problem
@@ -115,7 +116,7 @@ def problems(
     for group, its in groups.items():
         maker = its.tags.get(STACK)
         if maker != stack:
-            message = f"It has a node group {group}, {f'of the stack {maker}' if maker else 'which no stack made'}."
+            message = f"It has a node group {group}, {made_by(maker)}."
             yield problem(message, "use another cluster: a stack's node groups have fixed names")
 
 

@@ -1,7 +1,7 @@
 """Components of the user's EKS cluster: what the stack's nodes need, and what would fight with the stack's own.
 
-They are told by the images of their containers, which also finds those that are no add-on: EKS installs the CNI and DNS
-without an add-on in a cluster that is created without add-ons (EKS docs, eks-add-ons, read 2026-11-28).
+They are recognized by the images of their containers, which also finds those that are no add-on: EKS installs the CNI
+and DNS without an add-on in a cluster that is created without add-ons (EKS docs, eks-add-ons, read 2026-11-28).
 """
 
 from __future__ import annotations

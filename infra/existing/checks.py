@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from infra.catalog.names import STACK_LABEL
@@ -17,14 +16,13 @@ from infra.existing.kubectl import Json, Kubectl, KubectlError, one_line
 from infra.existing.kuberay import Choice, few, kuberay_problems
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
-from infra.existing.questions import ASK, NOT_SHOWN, Found, part, parts
+from infra.existing.questions import ASK, NOT_SHOWN, Found, made_by, part, parts, together
 from infra.kubernetes.pods import RBAC, RayArgs
 from infra.settings import KubernetesSettings, Problem
 from infra.settings.common import pairs
 
 OLDEST_FOR_JOBS = (1, 33)
 """Kubernetes with the success policy of a Job (KEP-3998, stable in 1.33)."""
-PARALLEL = 8
 QUEUE_APIS = (KUEUE_API, f"{KUEUE_API.partition('/')[0]}/v1beta1")
 KUBERAY_CHOICE = Choice(
     path="installKuberay", use_theirs="set installKuberay to false", install="set installKuberay to true"
@@ -59,8 +57,7 @@ def problems(cluster: Kubectl, args: RayArgs, settings: KubernetesSettings, stac
 
 
 def _all(found: Found, checks: Iterable[Check]) -> list[Problem]:
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        return [problem for answer in pool.map(partial(_answered, found), checks) for problem in answer]
+    return [problem for answer in together(partial(_answered, found), checks) for problem in answer]
 
 
 def _answered(found: Found, check: Check) -> list[Problem]:
@@ -231,8 +228,7 @@ def _dry_run(found: Found, body: Json) -> Iterator[Problem]:
         owner = _owner(found, f"{path}/{name}")
         if owner is not None and owner != found.stack:
             yield found.problem(
-                f"There is a {kind} {name}, {f'of the stack {owner}' if owner else 'which no stack made'}, and this "
-                "stack would overwrite it.",
+                f"There is a {kind} {name}, {made_by(owner)}, and this stack would overwrite it.",
                 "choose another name for the stack, or another namespace",
                 "namespace",
             )

@@ -7,7 +7,8 @@ another state's unless its owner is this state's, which the engine knows only la
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from infra.catalog.names import OWNER_LABEL, STACK_LABEL
 from infra.existing.kubectl import Json, Kubectl, KubectlError
 from infra.existing.kuberay import Choice, kuberay_problems
 from infra.existing.objects import resource_of
-from infra.existing.questions import ASK, NOT_SHOWN, Questions, part
+from infra.existing.questions import ASK, NOT_SHOWN, Questions, made_by, part, together
 from infra.kubernetes.admission import limit_policy, pod_policy
 from infra.kubernetes.api_access import node_rights
 from infra.kubernetes.pods import CLUSTER_SCOPED, RayArgs
@@ -36,7 +37,22 @@ CREATED = (
     ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
 )
 """Kinds for whose creation an administrator's rights are needed: API group and resource."""
+KUBERAY_CHOICE = Choice(
+    path=PROVIDES,
+    use_theirs="add kuberay to cluster.provides",
+    install="remove kuberay from cluster.provides",
+    leftovers=False,
+)
 SIGN_IN = "sign in to the cloud, and check that this machine reaches the control plane: kubectl version"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TheirCluster:
+    """A cluster that the user has, and the owners of what is in it of the stack's own name, by words for each."""
+
+    name: str
+    kubeconfig: str
+    owners: Mapping[str, str]
 
 
 def marked(stack: str, owner: pulumi.Input[str]) -> ResourceOptions:
@@ -44,23 +60,10 @@ def marked(stack: str, owner: pulumi.Input[str]) -> ResourceOptions:
     return ResourceOptions(transformations=[labeled({STACK_LABEL: stack, OWNER_LABEL: owner})])
 
 
-def choice(component: str) -> Choice:
-    """Return the setting by which a stack uses a component of the user's cluster."""
-    return Choice(
-        path=PROVIDES,
-        use_theirs=f"add {component} to cluster.provides",
-        install=f"remove {component} from cluster.provides",
-        leftovers=False,
-    )
-
-
 def outside_namespace(args: RayArgs) -> list[str]:
     """Return the API paths of the namespace of a stack's workload and of its objects that are in no namespace."""
-    bodies: list[Mapping[str, Any]] = [
-        *pod_policy(args.pod),
-        *(limit_policy() if args.settings.nodes.max_hours else []),
-        *node_rights(args),
-    ]
+    limits = limit_policy() if args.settings.nodes.max_hours else []
+    bodies: list[Mapping[str, Any]] = [*pod_policy(args.pod), *limits, *node_rights(args)]
     bodies += [each for each in args.pod.objects if each["kind"] in CLUSTER_SCOPED]
     paths = [f"/apis/{each['apiVersion']}/{resource_of(each['kind'])}/{each['metadata']['name']}" for each in bodies]
     return [f"/api/v1/namespaces/{args.settings.namespace}", *paths]
@@ -80,7 +83,7 @@ class Inside:
         kubeconfig: str,
         settings: CloudSettings,
         stack: str,
-        ours: Iterable[str],
+        ours: Sequence[str],
         more: Callable[[Questions], Iterable[Problem]] = lambda _asked: (),
     ) -> None:
         self.problems: list[Problem] = []
@@ -97,41 +100,36 @@ class Inside:
             except KubectlError as error:
                 self.problems.append(self.asked.problem(f"The cluster does not answer: {error}.", SIGN_IN, EXISTING))
 
-    def _found(self, settings: CloudSettings, ours: Iterable[str]) -> Iterator[Problem]:
+    def _found(self, settings: CloudSettings, ours: Sequence[str]) -> Iterator[Problem]:
         asked = self.asked
         asked.cluster.read("/version")
-        if lacking := [kind for group, kind in CREATED if not asked.cluster.allowed("create", group, kind, "")]:
+        may = together(lambda one: asked.cluster.allowed("create", *one, ""), CREATED)
+        if lacking := [kind for (_, kind), allowed in zip(CREATED, may, strict=True) if not allowed]:
             yield asked.problem(
                 f"You are no administrator of the cluster: you may not create {', '.join(lacking)}.",
                 f"{ASK} for the role cluster-admin, or roles/container.admin on gke",
                 EXISTING,
             )
             return
-        for path in ours:
-            body = asked.look(path)
+        for path, body in zip(ours, together(asked.look, ours), strict=True):
             if body is None or body is NOT_SHOWN:
                 continue
-            if part(body, "metadata", "labels", STACK_LABEL) != asked.stack:
+            if (maker := part(body, "metadata", "labels", STACK_LABEL)) != asked.stack:
                 yield asked.problem(
-                    f"There is {_words(body, path)}, {_maker(body)}, and this stack would overwrite it.",
+                    f"There is {_words(body, path)}, {made_by(maker)}, and this stack would overwrite it.",
                     "use another cluster, or delete it if nobody needs it",
                     EXISTING,
                 )
             else:
                 self.owners[_words(body, path)] = str(part(body, "metadata", "labels", OWNER_LABEL))
         if settings.ray.mode != "indexed-job":
-            yield from kuberay_problems(asked, choice("kuberay"), install=settings.installs("kuberay"))
+            yield from kuberay_problems(asked, KUBERAY_CHOICE, install=settings.installs("kuberay"))
 
 
 def _words(body: Json, path: str) -> str:
     """Return an object's kind and name, of which the path is ours."""
     kind = str(part(body, "kind") or path.split("/")[-2])
     return printable(f"a {kind[:63]} {path.rpartition('/')[2]}")
-
-
-def _maker(body: Json) -> str:
-    stack = part(body, "metadata", "labels", STACK_LABEL)
-    return f"of the stack {printable(str(stack)[:63])}" if stack else "which no stack made"
 
 
 def refuse_other_owners(owner: pulumi.Output[str], owners: Mapping[str, str]) -> pulumi.Output[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from infra.existing.kubectl import Json, Kubectl, KubectlError
 from infra.kubernetes.pods import RayArgs
@@ -13,9 +14,12 @@ from infra.settings import KubernetesSettings, Problem
 from infra.settings.problems import shown
 from infra.terminal import printable
 
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 NOT_SHOWN: Json = {}
 """Answer of `Found.look` about an object that the user may not read."""
 ASK = "ask an administrator of the cluster"
+PARALLEL = 8
 SOURCE = "the API server of the cluster"
 
 
@@ -67,6 +71,12 @@ class Questions:
         return self.look(f"/apis/{api}") is not None
 
 
+def together(ask: Callable[[Asked], Answer], values: Iterable[Asked]) -> list[Answer]:
+    """Return the answers to questions about each value, which are asked at once: each one starts a kubectl."""
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return [*pool.map(ask, values)]
+
+
 class Found(Questions):
     """The cluster of target `kubernetes`, the stack's settings and arguments, and what several checks find.
 
@@ -109,6 +119,11 @@ def parts(value: Any, *names: str) -> list[Json]:
 def containers(workload: Json) -> list[Json]:
     """Return the containers of a Deployment or DaemonSet."""
     return parts(workload, "spec", "template", "spec", "containers")
+
+
+def made_by(stack: object) -> str:
+    """Return words for what made a thing, by the value of its label or tag with a stack, if it has one."""
+    return f"of the stack {printable(str(stack)[:63])}" if stack else "which no stack made"
 
 
 def place_of(body: Json) -> str:

@@ -7,7 +7,7 @@ A Standard cluster, since Autopilot does not allow node pools with additional ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network
 from typing import Any
@@ -24,6 +24,7 @@ from infra.catalog.gcp import (
     NODE_SCOPES,
     SYSTEM_POOL,
 )
+from infra.existing.cloud import TheirCluster
 from infra.gke.names import NoVersionError, Site, control_plane_version, minimum_version
 from infra.gke.network import ClusterPlace
 from infra.kubernetes import resources
@@ -36,17 +37,11 @@ CONTROL_PLANE = ("APISERVER", "CONTROLLER_MANAGER", "SCHEDULER")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TheirCluster:
-    """A cluster that the user has: where it is, and how it is reached.
+class TheirGkeCluster(TheirCluster):
+    """A GKE cluster that the user has; `location` is a region or a zone."""
 
-    `owners` are those of things of the stack's own name that are in it, by words for each.
-    """
-
-    name: str
     location: str
     workload_pool: str
-    kubeconfig: str
-    owners: Mapping[str, str] = field(default_factory=dict)
 
 
 class GkeCluster(pulumi.ComponentResource):
@@ -77,7 +72,7 @@ class GkeCluster(pulumi.ComponentResource):
         *,
         place: ClusterPlace | None,
         control_plane: IPv4Network,
-        theirs: TheirCluster | None = None,
+        theirs: TheirGkeCluster | None = None,
     ) -> None:
         super().__init__("rdma-ray:gke:GkeCluster", name, {}, opts)
         opts = ResourceOptions(parent=self)
@@ -99,7 +94,6 @@ class GkeCluster(pulumi.ComponentResource):
             for role in NODE_ROLES
         ]
         self.account = account.email
-        self._in_theirs = theirs is not None
         if theirs is not None:
             self.name, self.location, self.workload_pool = theirs.name, theirs.location, theirs.workload_pool
             self.kubeconfig = pulumi.Output.from_input(theirs.kubeconfig)
@@ -274,7 +268,7 @@ class GkeCluster(pulumi.ComponentResource):
             "shielded_instance_config": {"enable_secure_boot": True, "enable_integrity_monitoring": True},
             "workload_metadata_config": {"mode": "GKE_METADATA"},
             # In the user's cluster they tell a pool of the stack; in its own, a change would update existing pools.
-            "resource_labels": {**site.labels, **({OWNER: site.owner} if self._in_theirs else {})},
+            "resource_labels": {**site.labels, **({OWNER: site.owner} if self.resource is None else {})},
         }
 
 

@@ -13,13 +13,14 @@ import pulumi_gcp as gcp
 from pulumi_gcp.container import GetClusterResult
 
 from infra.addresses import nodes_of_pods
-from infra.catalog.gcp import FALLBACK_POOL, GPU_POOL, SYSTEM_POOL, version_key
+from infra.catalog.gcp import SYSTEM_POOL, version_key
 from infra.catalog.names import rdma_network
 from infra.catalog.pins import COMPUTE_CLASS_API, GKE_NETWORK_API
 from infra.existing.cloud import EXISTING, PROVIDES, Inside, outside_namespace
-from infra.gke.cluster import TheirCluster, kubeconfig
+from infra.existing.questions import made_by
+from infra.gke.cluster import TheirGkeCluster, kubeconfig
 from infra.gke.names import minimum_version
-from infra.gke.pod import COMPUTE_CLASS, GVNIC_NETWORK
+from infra.gke.pod import COMPUTE_CLASS, GVNIC_NETWORK, worker_pools
 from infra.gke.workload import ray_args
 from infra.naming import OWNER, STACK
 from infra.settings import GkeSettings, SettingsError
@@ -29,7 +30,7 @@ DOCS = "GKE docs: Autopilot, multi-network, allocate-network-resources-dra, flex
 ORIGIN = "The stack's cluster"
 
 
-def existing_cluster(settings: GkeSettings, stack: str) -> TheirCluster:
+def existing_cluster(settings: GkeSettings, stack: str) -> TheirGkeCluster:
     """Return the user's cluster. Raises `SettingsError` with everything for which the stack cannot be in it."""
     path = str(settings.cluster.existing)
     location, _, name = path.partition("/")
@@ -47,7 +48,7 @@ def existing_cluster(settings: GkeSettings, stack: str) -> TheirCluster:
         raise SettingsError(inside.problems, origin=ORIGIN)
     pools = {pool.name: _labels(pool) for pool in found.node_pools}
     owners = {f"node pool {each}": str(pools[each].get(OWNER)) for each in _pools(settings) if each in pools}
-    return TheirCluster(
+    return TheirGkeCluster(
         name=name,
         location=location,
         workload_pool=_pool_of(found),
@@ -85,7 +86,7 @@ def problems(found: GetClusterResult, settings: GkeSettings, stack: str) -> Iter
     for pool in found.node_pools:
         maker = _labels(pool).get(STACK)
         if pool.name in _pools(settings) and maker != stack:
-            message = f"It has a node pool {pool.name}, {f'of the stack {maker}' if maker else 'which no stack made'}."
+            message = f"It has a node pool {pool.name}, {made_by(maker)}."
             yield problem(message, "use another cluster: a stack's pools have fixed names")
     pods, zones = IPv4Network(found.cluster_ipv4_cidr), len(found.node_locations) + 1
     theirs = [pool for pool in found.node_pools if _labels(pool).get(STACK) != stack]
@@ -123,7 +124,7 @@ def _pool_of(found: GetClusterResult) -> str:
 
 def _pools(settings: GkeSettings) -> list[str]:
     """Return the names of the stack's node pools."""
-    return [SYSTEM_POOL, GPU_POOL, *([FALLBACK_POOL] if settings.nodes.fallback is not None else [])]
+    return [SYSTEM_POOL, *worker_pools(settings)]
 
 
 def _labels(pool: gcp.container.outputs.GetClusterNodePoolResult) -> dict[str, str]:
@@ -137,12 +138,10 @@ def _ours(settings: GkeSettings, stack: str) -> list[str]:
     if row.transport.installer is not None:
         paths.append(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{machine.nccl_installer}")
     if row.chart is not None:
-        paths.append(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{row.chart.name.rpartition('/')[2]}")
+        paths.append(f"/apis/apps/v1/namespaces/kube-system/daemonsets/{row.chart.release}")
     if row.interfaces:
-        names = [GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine.nics))]
-        paths += [
-            f"/apis/{GKE_NETWORK_API}/{kind}/{each}" for kind in ("networks", "gkenetworkparamsets") for each in names
-        ]
+        for nic in (GVNIC_NETWORK, *map(rdma_network, range(machine.nics))):
+            paths += [f"/apis/{GKE_NETWORK_API}/{kind}/{nic}" for kind in ("networks", "gkenetworkparamsets")]
     if settings.compute_class:
         paths.append(f"/apis/{COMPUTE_CLASS_API}/computeclasses/{COMPUTE_CLASS}")
     return paths

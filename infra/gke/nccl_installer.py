@@ -6,7 +6,7 @@ release (commit 2da1c92f, 2026-05-06, dropped the replacement of the image's NCC
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import pulumi
 from pulumi import ResourceOptions
@@ -44,7 +44,7 @@ class NcclInstaller(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, name: str, machine: GkeMachine, opts: ResourceOptions | None = None, *, pools: Sequence[str] = ()
+        self, name: str, machine: GkeMachine, opts: ResourceOptions | None = None, *, pools: Collection[str] = ()
     ) -> None:
         super().__init__("rdma-ray:gke:NcclInstaller", name, {}, opts)
         labels = {"name": machine.nccl_installer, **LABELS}
@@ -68,7 +68,7 @@ class NcclInstaller(pulumi.ComponentResource):
         self.register_outputs({"version": GIB})
 
 
-def _pod(machine: GkeMachine, pools: Sequence[str]) -> core.v1.PodSpecArgsDict:
+def _pod(machine: GkeMachine, pools: Collection[str]) -> core.v1.PodSpecArgsDict:
     labels = {ACCELERATOR_LABEL: [machine.accelerator], **({POOL_LABEL: [*pools]} if pools else {})}
     selector: core.v1.NodeSelectorArgsDict = {
         "node_selector_terms": [

@@ -14,12 +14,12 @@ from pulumi import ResourceOptions
 from pulumi_gcp import compute, container
 
 from infra.catalog.capacity import CRITICAL_PODS_S, GKE_CAPACITIES, GkeCapacity
-from infra.catalog.gcp import FALLBACK_POOL, GPU_POOL
+from infra.catalog.gcp import GPU_POOL
 from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.cluster import GkeCluster, keep_pool
 from infra.gke.names import Site
 from infra.gke.network import NodeNetwork
-from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL, worker_taint
+from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL, worker_pools, worker_taint
 from infra.kubernetes.resources import kubernetes_object
 from infra.settings import GkeSettings
 
@@ -68,8 +68,7 @@ class GpuPools(pulumi.ComponentResource):
                 workload_policy={"type": "HIGH_THROUGHPUT"},
                 opts=ResourceOptions(parent=self),
             )
-        kinds = zip((GPU_POOL, FALLBACK_POOL), settings.nodes.capacities, strict=False)
-        self.pools = [self._pool(name, pool, GKE_CAPACITIES[kind]) for pool, kind in kinds]
+        self.pools = [self._pool(name, pool, GKE_CAPACITIES[kind]) for pool, kind in worker_pools(settings).items()]
         self.register_outputs({"pools": [pool.name for pool in self.pools]})
 
     def _pool(self, name: str, pool: str, capacity: GkeCapacity) -> container.NodePool:

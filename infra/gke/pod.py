@@ -52,9 +52,9 @@ LOCAL_SSD_GB = 375
 """Size of a local SSD, GB (Compute Engine docs, local-ssd, read 2026-11). They hold all that pods store on disk."""
 
 
-def own_pools(settings: GkeSettings) -> list[str]:
-    """Return the names of the stack's GPU pools in a cluster of the user's, which has others; empty in its own."""
-    return [GPU_POOL, FALLBACK_POOL][: len(settings.nodes.capacities)] if not settings.own_cluster else []
+def worker_pools(settings: GkeSettings) -> dict[str, str]:
+    """Return the kind of capacity of each node pool of the workers, by its name, in the order of the capacities."""
+    return dict(zip((GPU_POOL, FALLBACK_POOL), settings.nodes.capacities, strict=False))
 
 
 def chosen_by_topology(settings: GkeSettings) -> bool:

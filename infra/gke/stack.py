@@ -13,7 +13,7 @@ from pulumi import ResourceOptions
 from infra.catalog.names import rdma_network
 from infra.existing.cloud import marked, refuse_other_owners
 from infra.gke.budget import MonthlyBudget
-from infra.gke.cluster import GkeCluster, TheirCluster
+from infra.gke.cluster import GkeCluster, TheirGkeCluster
 from infra.gke.existing import existing_place
 from infra.gke.existing_cluster import existing_cluster
 from infra.gke.names import Site
@@ -29,7 +29,7 @@ from infra.gke.network import (
     WebhookAccess,
 )
 from infra.gke.node_pools import ComputeClass, GpuPools
-from infra.gke.pod import GVNIC_NETWORK, own_pools
+from infra.gke.pod import GVNIC_NETWORK, worker_pools
 from infra.gke.storage import BucketAccess
 from infra.gke.workload import ray_args
 from infra.kubernetes.operators import install_operators
@@ -86,7 +86,7 @@ class GkeStack(pulumi.ComponentResource):
         name: str,
         settings: GkeSettings,
         place: ClusterPlace | None = None,
-        theirs: TheirCluster | None = None,
+        theirs: TheirGkeCluster | None = None,
     ) -> None:
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node pools before it
         # reports that the cluster is protected (seen with 3.259.0).
@@ -132,7 +132,8 @@ class GkeStack(pulumi.ComponentResource):
         if theirs is not None:
             inside = ResourceOptions.merge(inside, marked(name, owner))
         if fabric.transport.installer is not None:
-            NcclInstaller("nccl-rdma-installer", settings.machine, inside, pools=own_pools(settings))
+            own_pools = worker_pools(settings) if theirs else ()
+            NcclInstaller("nccl-rdma-installer", settings.machine, inside, pools=own_pools)
         drivers: list[pulumi.Resource] = []
         if fabric.interfaces:
             drivers += DeviceNetworks("device-networks", nics, inside).networks

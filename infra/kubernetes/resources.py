@@ -26,8 +26,7 @@ def helm_release(
     """Install a pinned chart as `release`, by default under its own name, and wait until its pods are ready."""
     return Release(
         name,
-        # The last part, if the chart's name is an address.
-        name=release or chart.name.rpartition("/")[2],
+        name=release or chart.release,
         chart=chart.name,
         version=chart.version,
         repository_opts={"repo": chart.repository} if chart.repository else None,

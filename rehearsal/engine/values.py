@@ -6,7 +6,7 @@ Numbers are floating point on the wire; whole ones are integers here. An unknown
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -130,6 +130,20 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(item) for item in value]
     return value
+
+
+def listed(live: Json, maps: Container[str]) -> Json:
+    """Return a live value as a data source does: each block is a list with a plural name, but not those in `maps`."""
+    found: Json = {}
+    for name, value in live.items():
+        if isinstance(value, dict) and name not in maps:
+            plural = f"{name[:-1]}ies" if name.endswith("y") else f"{name}{'es' if name.endswith('s') else 's'}"
+            found[plural] = [listed(value, maps)]
+        elif isinstance(value, list):
+            found[name] = [listed(each, maps) if isinstance(each, dict) else each for each in value]
+        else:
+            found[name] = value
+    return found
 
 
 def digest(text: str, length: int = 8) -> str:

@@ -55,11 +55,7 @@ def objects_go_with_the_cluster(stack: Stack) -> Iterator[str]:
         if isinstance(stack.settings, KubernetesSettings):
             context = None if provider is None else provider.inputs.get("context")
             yield from differs(f"{node.name}: context", (node.deleted_with, context), (None, stack.settings.context))
-        elif (
-            node.deleted_with not in (clusters or [None])
-            or provider is None
-            or not provider.inputs.get("clusterIdentifier")
-        ):
+        elif node.deleted_with not in clusters or provider is None or not provider.inputs.get("clusterIdentifier"):
             yield f"{node.name} is deleted with {node.deleted_with} by {node.provider}"
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from infra.catalog.names import STACK_LABEL
 from infra.settings import from_stack_file
@@ -18,15 +17,16 @@ from rehearsal.clouds.kubernetes.connection import OWNER
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.faults import Fault
 from rehearsal.engine.kind import Json
-from rehearsal.engine.workspace import ROOT, Workspace
+from rehearsal.engine.workspace import Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.scenario import RehearsalRequest, Scenario
+from tests.unit.stacks import written
 from tools.recovery import UP
 
 EXISTING: dict[str, dict[str, Any]] = {
-    "gke-dranet": {"cluster": {"existing": "us-central1/theirs"}},
-    "gke": {"cluster": {"existing": "us-central1/theirs"}},
-    "eks": {"cluster": {"existing": "theirs"}, "network": {"subnets": ["subnet-0123456789abcdef0"]}, "access": {}},
+    "gke-dranet": {"cluster.existing": "us-central1/theirs"},
+    "gke": {"cluster.existing": "us-central1/theirs"},
+    "eks": {"cluster.existing": "theirs", "network.subnets": ["subnet-0123456789abcdef0"], "access": {}},
 }
 """Settings by which a stack file of the repository uses a cluster of the user's: managed DRANET, and own networks."""
 MADE_ELSEWHERE = (
@@ -41,11 +41,7 @@ MADE_ELSEWHERE = (
 
 def stack_file(stack: str, folder: Path) -> Path:
     """Write the stack file with the user's cluster."""
-    content = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"))
-    content["config"] |= {f"rdma-ray:{name}": value for name, value in EXISTING[stack].items()}
-    file = folder / f"Pulumi.{stack}.yaml"
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return file
+    return written(stack, EXISTING[stack], folder)
 
 
 @pytest.mark.parametrize(

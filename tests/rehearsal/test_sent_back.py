@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from infra.catalog.pins import PULUMI, RAY
 from infra.outputs import Outputs
@@ -22,7 +21,7 @@ from rehearsal.fork_server import ForkServer
 from rehearsal.report.durations import SENT_BACK, published_seconds, sent_back
 from tests.rehearsal.test_cloud_stacks import STACKS
 from tests.rehearsal.test_settings import VARIATIONS, outputs
-from tests.unit.stacks import changed
+from tests.unit.stacks import written
 from workloads.feedback import engine_runs
 from workloads.feedback.collect import evidence_of, leaks
 from workloads.feedback.document import KEPT_BACK, EngineRun, SentEvidence
@@ -40,13 +39,7 @@ RUN: Json = {
 
 def document_of(stack: str, changes: Mapping[str, Any] | None = None, folder: Path = ROOT) -> SentEvidence:
     """Return the document of a stack file with changes, after one run of the engine."""
-    content = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"))
-    content["config"] = changed(
-        content["config"], {f"rdma-ray:{path}": value for path, value in (changes or {}).items()}
-    )
-    file = folder / f"Pulumi.{stack}.yaml"
-    if folder != ROOT:
-        file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    file = ROOT / f"Pulumi.{stack}.yaml" if changes is None else written(stack, changes, folder)
     runs = [EngineRun.model_validate(RUN)]
     return evidence_of(from_stack_file(file), read_config(file), {"engine": f"v{PULUMI}"}, runs=runs)
 

@@ -19,7 +19,7 @@ from infra.catalog.pins import RAY
 from infra.outputs import Outputs
 from infra.settings import from_stack_file
 from rehearsal.engine.commands import Engine
-from rehearsal.engine.workspace import ROOT, Workspace
+from rehearsal.engine.workspace import Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.graph import Graph
 from rehearsal.invariants import order, reach
@@ -29,7 +29,7 @@ from rehearsal.report.golden import SIGNATURE, golden, masked
 from rehearsal.report.outcome import Outcome
 from rehearsal.users_cluster import prepare
 from tests.rehearsal.differences import differences
-from tests.unit.stacks import changed
+from tests.unit.stacks import written
 from tools.recovery import FOUND_BY_TAGS, PendingCreate, import_id
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -260,10 +260,7 @@ def test_other_settings_match_golden_list(
     name: str, rehearse: Callable[..., Outcome], fork_server: ForkServer, tmp_path: Path
 ) -> None:
     like, changes = VARIATIONS[name]
-    file = tmp_path / f"Pulumi.{like}.yaml"
-    content = yaml.safe_load((ROOT / file.name).read_text(encoding="utf-8"))
-    content["config"] = changed(content["config"], {f"rdma-ray:{path}": value for path, value in changes.items()})
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    file = written(like, changes, tmp_path)
     users = partial(prepare, settings=from_stack_file(file))
     engine = Engine.deployed(Workspace(tmp_path / "rehearsal", fork_server.bin), like, file, users)
     deployment = json.loads(engine.must("stack", "export", "--show-secrets", stack=True).text)["deployment"]

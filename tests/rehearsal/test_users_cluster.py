@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from infra.existing.workload import ray_args
 from infra.kubernetes.workload_objects import every_object
 from infra.settings import KubernetesSettings, from_stack_file
 from rehearsal.clouds.kubernetes import identity
 from rehearsal.engine.commands import Engine
-from rehearsal.engine.workspace import ROOT, Workspace
+from rehearsal.engine.workspace import Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.graph import Graph
 from rehearsal.report.outcome import Outcome
 from rehearsal.scenario import RehearsalRequest, Scenario
 from rehearsal.users_cluster import prepare
-from tests.unit.stacks import changed
+from tests.unit.stacks import written
 
 NAME = "kubernetes"
 JOB = "ray.entrypoint=python /app/train.py"
@@ -51,13 +50,8 @@ CASES: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...], str]] = {
 
 def stack_file(folder: Path, settings: Mapping[str, Any]) -> Path:
     """Write the stack file with other settings."""
-    content = yaml.safe_load((ROOT / f"Pulumi.{NAME}.yaml").read_text(encoding="utf-8"))
     # Without protection, which saves a phase.
-    own = {f"rdma-ray:{path}": value for path, value in {"protect": False, **settings}.items()}
-    content["config"] = changed(content["config"], own)
-    file = folder / f"Pulumi.{NAME}.yaml"
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return file
+    return written(NAME, {"protect": False, **settings}, folder)
 
 
 def settings_of(file: Path, changes: tuple[str, ...] = ()) -> KubernetesSettings:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from infra.settings import from_stack_file
 from rehearsal import users_cluster, users_network
@@ -16,23 +15,23 @@ from rehearsal.clouds.gcp.references import SUBNETWORK
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.faults import Fault
 from rehearsal.engine.state import State
-from rehearsal.engine.workspace import ROOT, Workspace
+from rehearsal.engine.workspace import Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.scenario import RehearsalRequest, Scenario
+from tests.unit.stacks import written
 from tools.recovery import UP
 
 PATH = "projects/host/regions/us-central1/subnetworks/training"
 SUBNETS = ["subnet-0123456789abcdef0", "subnet-0fedcba9876543210"]
-NETWORKS: dict[str, dict[str, Any]] = {"gke-dws": {"subnetwork": PATH}, "eks-capacity-block": {"subnets": SUBNETS}}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "gke-dws": {"network.subnetwork": PATH},
+    "eks-capacity-block": {"network.subnets": SUBNETS},
+}
 
 
 def stack_file(stack: str, folder: Path) -> Path:
     """Write the stack file with the user's network."""
-    content = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"))
-    content["config"]["rdma-ray:network"] = NETWORKS[stack]
-    file = folder / f"Pulumi.{stack}.yaml"
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return file
+    return written(stack, NETWORKS[stack], folder)
 
 
 @pytest.mark.parametrize(

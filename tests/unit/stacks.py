@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from infra.catalog.pins import RAY
 from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Problem, SettingsError, parse
 from infra.settings.load import SETTINGS
 
+ROOT = Path(__file__).parents[2]
 GKE: dict[str, Any] = {
     "target": "gke",
     "location": "us-central1-b",
@@ -44,6 +48,15 @@ def changed(stack: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
         else:
             place[name] = value
     return result
+
+
+def written(stack: str, changes: Mapping[str, Any], folder: Path) -> Path:
+    """Write a stack file of the repository with other settings, by their dotted paths."""
+    content = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"))
+    content["config"] = changed(content["config"], {f"rdma-ray:{path}": value for path, value in changes.items()})
+    file = folder / f"Pulumi.{stack}.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file
 
 
 def gke(changes: Mapping[str, Any] | None = None) -> GkeSettings:

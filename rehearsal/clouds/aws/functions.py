@@ -9,9 +9,10 @@ from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.references import groups_of
 from rehearsal.engine.kind import Function, Json, Refusal, RefusedError
 from rehearsal.engine.state import View
-from rehearsal.engine.values import cidr
+from rehearsal.engine.values import cidr, listed
 
 AWS_RESERVED = 5
+MAPS = ("tags", "labels")
 NOT_FOUND, EKS_ERRORS = "404 ResourceNotFoundException", "EKS API reference, common errors; wording unverified, 2026-11"
 NOWHERE = dict.fromkeys(("gatewayId", "natGatewayId", "transitGatewayId", "vpcEndpointId", "networkInterfaceId"), "")
 
@@ -50,7 +51,7 @@ def cluster(arguments: Json, _config: Mapping[str, Any], state: View) -> Json:
     live = state.get(tokens.CLUSTER, str(name))
     if live is None:
         raise RefusedError(Refusal(NOT_FOUND, f"No cluster found for name: {name}.", EKS_ERRORS))
-    return {**_listed(live, but=("vpcConfig",)), "id": name}
+    return {"tags": {}, **listed(live, (*MAPS, "vpcConfig")), "id": name}
 
 
 def node_groups(arguments: Json, _config: Mapping[str, Any], state: View) -> Json:
@@ -65,16 +66,7 @@ def node_group(arguments: Json, _config: Mapping[str, Any], state: View) -> Json
     live = state.get(tokens.NODE_GROUP, id_)
     if live is None:
         raise RefusedError(Refusal(NOT_FOUND, f"No node group found for name: {id_.partition(':')[2]}.", EKS_ERRORS))
-    return {**_listed(live), "id": id_, "status": "ACTIVE"}
-
-
-def _listed(live: Json, but: tuple[str, ...] = ()) -> Json:
-    """Return an object as the provider's data sources do: most blocks are lists with plural names, tags are a map."""
-    maps = ("tags", "labels", *but)
-    blocks = {key for key, value in live.items() if isinstance(value, dict) and key not in maps}
-    plural = {key: f"{key[:-1]}ies" if key.endswith("y") else f"{key}s" for key in blocks}
-    own = {key: value for key, value in live.items() if key not in blocks}
-    return {"tags": {}, **own, **{plural[key]: [live[key]] for key in blocks}}
+    return {"tags": {}, **listed(live, MAPS), "id": id_, "status": "ACTIVE"}
 
 
 def _one(state: View, type_: str, id_: object, status: str) -> Json:

@@ -22,7 +22,7 @@ from rehearsal.clouds.gcp.references import (
 )
 from rehearsal.engine.kind import Function, Json, Refusal, RefusedError
 from rehearsal.engine.state import View
-from rehearsal.engine.values import number
+from rehearsal.engine.values import listed, number
 
 _BY_NAME = re.compile(r"""^\s*\(?\s*name\s*(?:=|:|eq)\s*["']?(?P<name>[a-z0-9-]+)["']?\s*\)?\s*$""")
 
@@ -80,21 +80,7 @@ def cluster(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
     if live is None:
         raise RefusedError(Refusal("not-found", f"Not found: {id_}.", PROVIDER))
     pools = [pool for _, pool in sorted(pools_of(state, id_))]
-    return {**_listed({**live, "nodePools": pools}), "id": id_}
-
-
-def _listed(live: Json) -> Json:
-    """Return an object as a data source does: each block is a list, with a plural name."""
-    found: Json = {}
-    for name, value in live.items():
-        if isinstance(value, dict) and name not in ("resourceLabels", "labels"):
-            plural = f"{name[:-1]}ies" if name.endswith("y") else f"{name}{'es' if name.endswith('s') else 's'}"
-            found[plural] = [_listed(value)]
-        elif isinstance(value, list):
-            found[name] = [_listed(each) if isinstance(each, dict) else each for each in value]
-        else:
-            found[name] = value
-    return found
+    return {**listed({**live, "nodePools": pools}, ("resourceLabels", "labels")), "id": id_}
 
 
 FUNCTIONS: Mapping[str, Function] = {

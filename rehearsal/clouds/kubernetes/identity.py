@@ -118,6 +118,13 @@ def object_id(type_: str, inputs: Json, config: Mapping[str, Any]) -> str:
     return f"{namespace(inputs, config)}/{name(inputs)}" if api(type_).namespaced else name(inputs)
 
 
+def thing(type_: str, name: str, namespace: str = "", labels: Json | None = None, **fields: Any) -> Json:
+    """Return the live value of an object that is there."""
+    place = {"namespace": namespace} if namespace else {}
+    metadata = {"name": name, **place, **({"labels": labels} if labels else {})}
+    return {"apiVersion": api(type_).written, "kind": api(type_).kind, "metadata": metadata, **fields}
+
+
 def conflict(type_: str, id_: str) -> Refusal:
     """Return the refusal of a name that is in use, of the API server or Helm."""
     if type_ == RELEASE:
