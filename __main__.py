@@ -7,7 +7,9 @@ from typing import Any
 
 import pulumi
 
+from infra.cost import tell_cost
 from infra.settings import (
+    CloudSettings,
     EksSettings,
     GkeSettings,
     KubernetesSettings,
@@ -35,11 +37,13 @@ def checked(settings: Settings) -> Settings:
     """Return the settings, if the engine may write a state with their secrets.
 
     A preview writes none. In CI an undefined secret is an empty variable, also where no passphrase is in use. Warnings
-    go to the engine's diagnostics.
+    and the cost go to the engine's diagnostics.
     """
     for warning in warnings(settings):
         pulumi.log.warn(str(warning))
     empty = os.environ.get("PULUMI_CONFIG_PASSPHRASE") == ""
+    if isinstance(settings, CloudSettings):
+        tell_cost(settings)
     if empty and settings.target != "local" and not pulumi.runtime.is_dry_run():
         raise SettingsError([empty_passphrase(pulumi.get_stack())], origin="The environment")
     return settings

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from infra.catalog.machines import Machine
     from infra.settings.cluster import ClusterSettings
+    from infra.settings.cost import Cost
     from infra.settings.local import LocalSettings
 
 JOB_STACK = "RDMA_RAY_STACK"
@@ -136,6 +137,24 @@ class Storage(Contract):
     efa: bool = False
 
 
+class CostOutputs(Contract):
+    """List prices in US dollars per hour: null where one is unknown.
+
+    `idle` is without work, `most` the maximum; `node` is one worker node, and `workers` all of them. With `atMost` they
+    are upper limits.
+    """
+
+    idle: float | None
+    most: float | None
+    node: float | None
+    workers: float | None
+    at_most: bool = False
+
+    def now(self, least: int, nodes: int) -> float | None:
+        """Return the cost with a number of worker nodes; `least` stay up without work."""
+        return None if self.idle is None or self.node is None else self.idle + (nodes - least) * self.node
+
+
 class Outputs(Contract):
     """All outputs of a stack.
 
@@ -153,6 +172,7 @@ class Outputs(Contract):
     ray: Ray
     storage: Storage | None = None
     queue: str | None = None
+    cost: CostOutputs | None = None
 
     @property
     def on_kubernetes(self) -> bool:
@@ -205,7 +225,22 @@ def cluster_outputs(
         },
         "storage": _folder(settings) if settings.storage.source else None,
         "queue": settings.local_queue,
+        "cost": None if settings.cost is None else cost_outputs(settings.cost).model_dump(by_alias=True),
     }
+
+
+def cost_outputs(cost: Cost) -> CostOutputs:
+    """Return the cost of a stack on a cloud."""
+    workers = cost.workers
+    node = workers.each.dollars
+    every = None if node is None else _cents(workers.most * node)
+    return CostOutputs(
+        idle=_cents(cost.idle), most=_cents(cost.most), node=_cents(node), workers=every, at_most=cost.at_most
+    )
+
+
+def _cents(amount: float | None) -> float | None:
+    return None if amount is None else round(amount, 2)
 
 
 def _folder(settings: ClusterSettings) -> dict[str, Any]:
@@ -258,6 +293,7 @@ def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: O
         },
         "storage": {"path": head.storage},
         "queue": None,
+        "cost": None,
     }
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from infra.addresses import Range
 from infra.catalog.fabrics import Variable
 from infra.catalog.machines import Machine
-from infra.catalog.prices import CLUSTER_FEE, PRICES
 from infra.eks.workload import ray_args as on_eks
 from infra.existing.workload import ray_args as on_existing
 from infra.fabric import GpuPod
@@ -44,7 +43,7 @@ def ray_args(settings: ClusterSettings, name: str) -> RayArgs:
 class Plan:
     """A stack's plan. A local stack has no machine, ranges or pod: its nodes are processes.
 
-    `fabric` is the output `fabric`; `scripted` are the variables that the pod's setup sets; `hour` is as of `hour`.
+    `fabric` is the output `fabric`; `scripted` are the variables that the pod's setup sets.
     """
 
     settings: Settings
@@ -53,7 +52,6 @@ class Plan:
     ranges: Sequence[Range] = ()
     pod: GpuPod | None = None
     scripted: Sequence[Variable] = ()
-    hour: tuple[float, float] | None = None
 
 
 def plan(settings: Settings) -> Plan:
@@ -69,7 +67,6 @@ def plan(settings: Settings) -> Plan:
         ranges=tuple(_ranges(settings)) if isinstance(settings, CloudSettings) else (),
         pod=ray_args(settings, "").pod,
         scripted=scripted(settings) if isinstance(settings, GkeSettings) else settings.fabric_row.scripted,
-        hour=hour(settings) if isinstance(settings, CloudSettings) else None,
     )
 
 
@@ -80,18 +77,3 @@ def _ranges(settings: CloudSettings) -> Iterator[Range]:
         theirs = isinstance(settings, EksSettings) or each.name in of_cluster
         if not (settings.on_users_network and theirs):
             yield each
-
-
-def hour(settings: CloudSettings) -> tuple[float, float] | None:
-    """Return the list prices of an hour, US dollars: with the node of the head alone, and with all nodes.
-
-    Without disks, traffic and metrics. None if a price is not known.
-    """
-    system = PRICES.get((settings.cluster.system_machine, "on-demand"))
-    nodes = [PRICES.get((settings.machine.name, kind)) for kind in settings.nodes.capacities]
-    known = [price for price in nodes if price is not None]
-    if system is None or len(known) < len(nodes):
-        return None
-    fee = CLUSTER_FEE if settings.own_cluster else 0
-    most = fee + settings.cluster.system_nodes * system + settings.nodes.max * max(known)
-    return fee + system + settings.nodes.min * max(known), most

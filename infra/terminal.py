@@ -13,3 +13,8 @@ UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\
 def printable(text: str) -> str:
     """Return text without colors, and with every other character that a terminal obeys as its escape (`\\x1b`)."""
     return UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], _COLOR.sub("", text))
+
+
+def dollars(amount: float | None, *, at_most: bool = False) -> str:
+    """Return an amount per hour as text; "unknown" for None."""
+    return "unknown" if amount is None else f"{'≤ ' if at_most else ''}${amount:,.2f}"

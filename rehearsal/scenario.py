@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra.settings import ClusterSettings, KubernetesSettings, from_stack_file
+from infra.settings import CloudSettings, ClusterSettings, KubernetesSettings, from_stack_file
 from rehearsal import depths, users_cluster
 from rehearsal.clouds.kubernetes import schemas
 from rehearsal.clouds.registry import drift, running_nodes
@@ -35,11 +35,7 @@ if TYPE_CHECKING:
 
 _SIMULATED = "The clouds are simulated: they apply their rules and compute outputs, nothing more."
 _PUBLISHED = "Times of real clouds come from public logs (rehearsal/report/durations.py); other resources have none."
-NOTES = (
-    _SIMULATED,
-    "Depth quick: the Kubernetes API is in memory. No operator, scheduler, autoscaler or pod runs.",
-    _PUBLISHED,
-)
+_QUICK = "Depth quick: the Kubernetes API is in memory. No operator, scheduler, autoscaler or pod runs."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +97,10 @@ class Scenario:
         self._on_event = on_event
         self._cluster_phases: ClusterPhases | None = None
         self._faults = list(request.faults)
-        self._ends: tuple[type[Exception], ...] = (PhaseFailedError,)
+        self._ends: tuple[type[Exception], ...] = (PhaseFailedError, EngineError)
         self._phases: list[Phase] = []
         self._changes: tuple[Change, ...] = ()
+        self._cost: tuple[float | None, float | None] = (None, None)
         self._leftovers: tuple[str, ...] = ()
         self._users: users_cluster.Users = {}
         self._graph = Graph({})
@@ -145,6 +142,7 @@ class Scenario:
             graph_before=self._before,
             leftovers=self._leftovers,
             changes=self._changes,
+            cost=self._cost,
             timeline=timeline,
             notes=notes,
         )
@@ -159,7 +157,7 @@ class Scenario:
         with self._phase("start a Kubernetes control plane") as phase:
             request = self._request
             self._cluster_phases = depths.begin(request.depth, resources, self.engine, self._settings, self._on_event)
-            self._ends = (PhaseFailedError, *self._cluster_phases.ends)
+            self._ends += self._cluster_phases.ends
             if not isinstance(self._settings, KubernetesSettings):
                 self._prepare()
             self._cluster_phases.put(
@@ -205,18 +203,18 @@ class Scenario:
     def _timeline_and_notes(self) -> tuple[tuple[tuple[float, str], ...], tuple[str, ...]]:
         """Return the timeline and the notes."""
         if self._cluster_phases is None:
-            return (), NOTES + ((self._unchecked_fields,) if self._unchecked_fields else ())
+            return (), tuple(filter(None, (_SIMULATED, _QUICK, _PUBLISHED, self._unchecked_fields)))
         environment = self._cluster_phases.environment
         return environment.timeline.moments, (_SIMULATED, *environment.notes, _PUBLISHED)
 
     def _make(self) -> None:
         with self._phase("preview of the empty stack") as phase:
-            try:
-                phase.said = f"{self.engine.first_preview()} resources to create"
-            except EngineError as problem:
-                raise phase.failed(problem.said.why) from problem
+            phase.said = f"{self.engine.first_preview()} resources to create"
         self._command("up", self.engine.up, "create")
-        self._graph = Graph.from_deployment(self.engine.deployment())
+        deployment = self.engine.deployment()
+        self._graph = Graph.from_deployment(deployment)
+        root = next(each for each in deployment["resources"] if each["type"] == "pulumi:pulumi:Stack")
+        self._cost = ((root["outputs"].get("cost") or {}).get("most"),) * 2  # None of an older version
 
     def _command(
         self,
@@ -275,6 +273,8 @@ class Scenario:
                 self.engine.must("config", "set", "--path", f"rdma-ray:{key}", value, stack=True)
             if self._cluster_phases is None:
                 self._prepare()
+            if isinstance(settings := from_stack_file(self._stack_file), CloudSettings):
+                self._cost = (self._cost[0], settings.cost.most)
             self._changes = tuple(Change.of(self.engine.planned()))
             counts = {op: sum(change.op == op for change in self._changes) for op in OPERATIONS}
             phase.said = ", ".join(f"{count} to {op}" for op, count in counts.items() if count) or "no changes"

@@ -28,7 +28,8 @@ from rich.text import Text
 
 from infra.local.folder import ClusterFolder
 from infra.remains import remains
-from infra.settings import ClusterSettings, Settings, from_stack_file
+from infra.settings import CloudSettings, ClusterSettings, Settings, from_stack_file
+from infra.settings.cost import summary
 from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, settle
@@ -167,6 +168,8 @@ class Stack:
         count = self.settings.nodes.min if isinstance(self.settings, ClusterSettings) else 0
         nodes = f"{count} worker nodes stay up" if count else "worker nodes are provisioned when a job requests them"
         print(f"\nStack {self.name} is up; {nodes}. How to connect: docs/{self.settings.target}.md")
+        if isinstance(self.settings, CloudSettings):
+            print(f"Cost: {summary(self.settings)}")
 
     def _require_passphrase(self) -> None:
         """Exit if a cloud stack of the state in this clone would get an empty passphrase, which its first use sets."""

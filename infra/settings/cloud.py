@@ -24,7 +24,8 @@ from infra.settings.common import (
     CloudService,
     CloudStorage,
 )
-from infra.settings.fields import KUBERAY, Flag, Section, Text
+from infra.settings.cost import CostRules
+from infra.settings.fields import KUBERAY, Flag, Section, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 
 ADDRESSES = "the address plan of rdma-ray (infra/addresses.py), 2026-11"
@@ -53,7 +54,7 @@ LARGEST_OWNER = 8
 OWN_NETWORKS = 'your own networks, such as ["203.0.113.7/32"], or access.publicEndpoint to false'
 
 
-class CloudSettings(ClusterSettings, Section):
+class CloudSettings(CostRules, ClusterSettings, Section):
     """Stack file of a cloud."""
 
     target: str = Field(
@@ -87,7 +88,14 @@ class CloudSettings(ClusterSettings, Section):
     cluster: CloudKubernetes = Field(description="Version of Kubernetes, and the CPU nodes.")
     access: CloudAccess = Field(description="Access to the cluster's control plane.")
     network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
-    budget: CloudBudget = Field(description="Email about the stack's monthly cost.")
+    budget: CloudBudget = Field(description="Limits of the cost per hour, and an email about the monthly cost.")
+    prices: Texts = Field(
+        (),
+        title="machines with prices",
+        examples=["p5en.48xlarge=41.61"],
+        description="What your contract has instead of list prices: MACHINE=DOLLARS per hour, with all GPUs of the "
+        "machine, whatever its capacity.",
+    )
     protect: Flag = Field(
         True, description="Deletion protection of resources that hold data or take hours to create again."
     )

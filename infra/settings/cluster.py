@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.catalog.fabrics import FABRICS, Fabric
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE, RAY_IN
+from infra.settings.cost import Cost
 from infra.settings.fields import KUBERAY
 from infra.settings.pods import LAYOUT, PodRules, not_a_mount_path
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
@@ -43,6 +44,10 @@ class ClusterSettings(PodRules, ServiceRules):
         @property
         def own_cluster(self) -> bool:
             """Whether the stack makes the cluster."""
+
+        @property
+        def cost(self) -> Cost | None:
+            """Cost per hour; None where the cluster is not the stack's."""
 
         @property
         def location(self) -> str | None:

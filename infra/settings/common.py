@@ -8,7 +8,19 @@ from pydantic import Field
 
 from infra.addresses import CPU_NODES
 from infra.catalog.pins import RAY, RAY_IMAGE
-from infra.settings.fields import Assignments, Cidr, Derived, Flag, FromText, Number, RayRelease, Section, Text, Texts
+from infra.settings.fields import (
+    Assignments,
+    Cidr,
+    Decimal,
+    Derived,
+    Flag,
+    FromText,
+    Number,
+    RayRelease,
+    Section,
+    Text,
+    Texts,
+)
 
 HEAD_CPUS, HEAD_MEMORY_GIB = 4, 16
 """Default requests of a head (our choice): room for its processes and some drivers."""
@@ -301,7 +313,22 @@ class CloudNetwork(Section):
 
 
 class CloudBudget(Section):
-    """Email when the stack's monthly cost reaches half, four fifths and all of an amount."""
+    """Limits of the stack's list price per hour, and an email about its monthly cost."""
+
+    hourly: Annotated[int, Field(ge=1, le=1_000_000), FromText] | None = Field(
+        None,
+        title="US dollars",
+        description="Most that the stack may cost per hour by list prices (`rdma-ray plan`), in whole US dollars. A "
+        "stack file with a higher maximum is refused.",
+    )
+    max_rise: Decimal = Field(
+        2,
+        ge=1,
+        le=1000,
+        title="times",
+        description="A change that raises the hourly maximum of the worker nodes this many times or more is refused "
+        "until budget.hourly names the new amount.",
+    )
 
     monthly: Annotated[int, Field(ge=1, le=1_000_000_000), FromText] | None = Field(
         None,

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
 from infra.addresses import EksAddresses, eks_addresses
-from infra.catalog.aws import is_local_zone, is_zone_id, region_of, zone_region
+from infra.catalog.aws import (
+    ENDPOINT_SERVICES,
+    LUSTRE_EFA_THROUGHPUT,
+    LUSTRE_THROUGHPUT,
+    is_local_zone,
+    is_zone_id,
+    region_of,
+    zone_region,
+)
 from infra.catalog.capacity import BLOCKS, TOOLKIT
 from infra.catalog.fabrics import CHEATSHEET, OBSOLETE, fabrics_of, from_zero
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import EKS
+from infra.catalog.prices import price_of_item
 from infra.settings.cloud import KUBERNETES_LIMITS, CloudSettings, NameLimit, not_a_bucket, not_a_zone
 from infra.settings.common import pairs
+from infra.settings.cost import ZONES, Part
 from infra.settings.eks_sections import (
     SMALLEST_EFA_GIB,
     SMALLEST_GIB,
@@ -85,6 +96,20 @@ class EksSettings(CloudSettings):
     def on_users_network(self) -> bool:
         """Whether the nodes are in a network that the user has."""
         return bool(self.network.subnets) or not self.own_cluster
+
+    @property
+    def other_parts(self) -> Iterator[Part]:
+        """The way out of the network, and the file system."""
+        if not self.on_users_network and self.access.egress == "nat":
+            yield Part("NAT gateway", 1, 1, price_of_item("eks nat", self.region))
+            yield Part("address of NAT", 1, 1, price_of_item("eks address", self.region))
+        elif not self.on_users_network:
+            count = ZONES * len(ENDPOINT_SERVICES)
+            yield Part("interface endpoints", count, count, price_of_item("eks endpoint", self.region))
+        if self.storage.bucket is not None:
+            speed = LUSTRE_EFA_THROUGHPUT if self.storage.efa else LUSTRE_THROUGHPUT
+            price = price_of_item(f"eks lustre {speed}", self.region)
+            yield Part("GiB of the file system", self.storage.capacity_gib, self.storage.capacity_gib, price)
 
     @property
     def of_cluster(self) -> tuple[tuple[str, bool], ...]:

@@ -80,6 +80,10 @@ def _from_text(value: Any) -> Any:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value) else value
 
 
+def _decimal(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value) else value
+
+
 def _ray_release(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         fix = 'write all three parts in quotes, such as "2.60.0"'
@@ -150,6 +154,7 @@ def _token(value: Any) -> Any:
 FromText = BeforeValidator(_from_text)
 Flag = Annotated[bool, FromText]
 Number = Annotated[int, FromText]
+Decimal = Annotated[float, BeforeValidator(_decimal)]
 Text = Annotated[str, Field(pattern=r"^\S([\s\S]*\S)?$")]
 RayRelease = Annotated[Text, BeforeValidator(_ray_release), Schema({"type": "string", "pattern": r"^\d+\.\d+\.\d+$"})]
 _WORDS = f"{RAY}, or the Ray of AWS' image if that is used"

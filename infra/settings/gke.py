@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ from infra.addresses import GkeAddresses, gke_addresses
 from infra.catalog.capacity import DWS, MAX_RUN_HOURS, QUEUED, TOOLKIT
 from infra.catalog.fabrics import fabrics_of, from_zero
 from infra.catalog.machines import GKE_CATALOG, GkeMachine
+from infra.catalog.prices import price_of_item
 from infra.settings.cloud import (
     KUBERNETES_LIMITS,
     MACHINES,
@@ -22,6 +24,7 @@ from infra.settings.cloud import (
     not_a_zone,
     not_available,
 )
+from infra.settings.cost import NAT_MACHINES, Part
 from infra.settings.fields import Derived, Flag, OneOf
 from infra.settings.gke_sections import COMPACT, GkeAccess, GkeBudget, GkeKubernetes, GkeNetwork, GkeNodes
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
@@ -80,6 +83,16 @@ class GkeSettings(CloudSettings):
     def on_users_network(self) -> bool:
         """Whether the nodes are in a network that the user has."""
         return self.network.subnetwork is not None or not self.own_cluster
+
+    @property
+    def other_parts(self) -> Iterator[Part]:
+        """NAT, which bills by machine and by address."""
+        if not self.on_users_network:
+            idle, most = (
+                min(NAT_MACHINES, each) for each in (self.nodes.min + 1, self.nodes.max + self.cluster.system_nodes)
+            )
+            yield Part("NAT, by machine", idle, most, price_of_item("gke nat machine", self.region))
+            yield Part("address of NAT", 1, 1, price_of_item("gke address", self.region))
 
     @property
     def of_cluster(self) -> tuple[tuple[str, bool], ...]:

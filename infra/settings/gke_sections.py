@@ -100,7 +100,7 @@ class GkeAccess(CloudAccess):
 
 
 class GkeBudget(CloudBudget):
-    """Email when the stack's monthly cost reaches half, four fifths and all of an amount."""
+    """Limits of the stack's list price per hour, and an email about its monthly cost."""
 
     billing_account: Annotated[str, Field(pattern=r"^[0-9A-F]{6}(-[0-9A-F]{6}){2}$")] | None = Field(
         None,

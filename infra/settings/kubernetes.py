@@ -70,6 +70,10 @@ class KubernetesSettings(ClusterSettings, Section):
     protect: Flag = True
 
     @property
+    def cost(self) -> None:
+        """Cost per hour: not known, since the machines are the user's."""
+
+    @property
     def own_cluster(self) -> bool:
         """Whether the stack makes the cluster."""
         return False

@@ -189,14 +189,14 @@ class _Draft:
     problems: list[Problem] = field(default_factory=list)
 
     def flatten(self, raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield dotted paths and values; objects in JSON are opened, null counts as left out."""
+        """Yield dotted paths and values; objects and lists in JSON are opened, null counts as left out."""
         for key, value in ((str(key), value) for key, value in raw.items() if value is not None):
+            if isinstance(value, str) and (key in SECTIONS or value.startswith("[")):
+                with suppress(ValueError):
+                    value = from_json(value, allow_inf_nan=False)
             if key not in SECTIONS:
                 yield key, value
                 continue
-            if isinstance(value, str):
-                with suppress(ValueError):
-                    value = from_json(value, allow_inf_nan=False)
             if isinstance(value, Mapping):
                 yield from ((f"{key}.{name}", each) for name, each in value.items() if each is not None)
                 continue

@@ -122,8 +122,10 @@ class Engine:
             raise EngineError("preview", said)
         plan, _ = json.JSONDecoder().raw_decode(said.text[said.text.index("{") :])
         if not said.ok:
-            errors = [each["message"] for each in plan.get("diagnostics", ()) if each["severity"] == "error"]
-            raise EngineError("preview", CommandResult(said.status, "".join(errors)))
+            # What a program writes to stderr, such as its problems, has the second severity.
+            told = [each for each in plan.get("diagnostics", ()) if each["severity"] in ("error", "info#err")]
+            errors = "".join(each["message"].replace("\n\n", "\n") for each in told)
+            raise EngineError("preview", CommandResult(said.status, errors))
         steps: list[dict[str, Any]] = plan["steps"]
         return steps
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from infra.terminal import dollars
 from rehearsal.report.labels import BANNER, by_sort, cloud, counted, display_name, gist, kind, span
 from rehearsal.report.mermaid import mermaid
 from rehearsal.report.outcome import Change, Outcome
@@ -25,6 +26,11 @@ def _heading(outcome: Outcome) -> Iterator[str]:
     yield f"## REHEARSAL {verdict}: stack {_code(outcome.stack)}"
     yield ""
     yield f"*{BANNER}.*"
+    before, now = outcome.cost
+    if (before, now) != (None, None):
+        change = f"{dollars(before)} → {dollars(now)}" if before != now else dollars(now)
+        yield ""
+        yield f"List price per hour, at most: {change}."
 
 
 def _phases(outcome: Outcome) -> Iterator[str]:

@@ -89,6 +89,7 @@ class Outcome:
         graph_before: deployment to which the changes apply, if there are any.
         leftovers: resources that still existed after `destroy`.
         changes: planned changes of the stack that the program is compared with.
+        cost: what the stack costs per hour at most, US dollars: before the changes, and with them. None if unknown.
         timeline: events in a real cluster, with the seconds since its start.
         notes: the simulated parts, and the parts that were not rehearsed.
     """
@@ -101,6 +102,7 @@ class Outcome:
     graph_before: Graph | None = None
     leftovers: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    cost: tuple[float | None, float | None] = (None, None)
     timeline: tuple[tuple[float, str], ...] = ()
     notes: tuple[str, ...] = ()
 

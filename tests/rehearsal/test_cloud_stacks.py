@@ -144,7 +144,7 @@ def test_upgrade_from_other_version_is_rehearsed(fork_server: ForkServer, tmp_pa
     """
     name, other = "Pulumi.gke-dranet.yaml", tmp_path / "other version"
     copy_program(other)
-    (other / name).write_text((ROOT / name).read_text().replace("max: 2", "max: 1") + "  rdma-ray:queue: kueue\n")
+    (other / name).write_text((ROOT / name).read_text().replace("max: 2", "max: 3") + "  rdma-ray:queue: kueue\n")
     component = other / "infra" / "gke" / "network.py"
     text = component.read_text().replace('"filter": "ERRORS_ONLY"', '"filter": "ALL"')
     # Its stacks have no owner, which an immutable input names: no network is replaced.

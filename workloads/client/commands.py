@@ -11,7 +11,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from infra.terminal import printable
+from infra.outputs import Outputs
+from infra.terminal import dollars, printable
 from workloads import untrusted
 from workloads.client.api import Job, JobsApi, reaches
 from workloads.client.connection import Connection
@@ -43,18 +44,19 @@ ray.get(ray.get_actor(name, SUPERVISOR_ACTOR_RAY_NAMESPACE).stop.remote())
 def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """Show the cluster's nodes and the jobs that run.
 
-    --json has {cluster, ray, nodes: [{ip, role, cpus, gpus}], jobs}: the live
-    nodes, and the jobs that are pending or running.
+    --json has {cluster, ray, nodes: [{ip, role, cpus, gpus}], cost, jobs}: the live
+    nodes, {now, most} in US dollars per hour by list prices or null, and the jobs
+    that are pending or running.
 
     Example: rdma-ray status --stack gke
     Exit codes: 0 shown, 1 error.
     """
     with Connection(options) as connection:
-        answer = _status(connection.api)
+        answer = _status(connection.api, connection.outputs)
     present(answer, _show_status, {"schema": "rdma-ray/status/1", **answer}, options.json_file)
 
 
-def _status(api: JobsApi) -> dict[str, Any]:
+def _status(api: JobsApi, outputs: Outputs) -> dict[str, Any]:
     nodes = [
         {"ip": node.ip, "role": "head" if node.head else "worker", "cpus": node.cpus, "gpus": node.gpus}
         for node in api.nodes()
@@ -64,8 +66,20 @@ def _status(api: JobsApi) -> dict[str, Any]:
         "cluster": api.cluster,
         "ray": api.version(),
         "nodes": sorted(nodes, key=lambda node: (node["role"], node["ip"])),
+        "cost": cost_now(outputs, nodes),
         "jobs": [row for row in rows_of(api) if row["status"] in ("PENDING", "RUNNING")],
     }
+
+
+def cost_now(outputs: Outputs, nodes: list[dict[str, Any]]) -> dict[str, float | None] | None:
+    """Return the list price per hour: with the worker nodes that Ray sees, and at most."""
+    if outputs.cost is None:
+        return None
+    # Workers without GPUs beside those with GPUs run on the CPU nodes.
+    workers = [
+        each for each in nodes if each["role"] == "worker" and each["gpus"] >= min(1, outputs.nodes.gpus_per_node)
+    ]
+    return {"now": outputs.cost.now(outputs.nodes.min, len(workers)), "most": outputs.cost.most}
 
 
 def jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
@@ -201,6 +215,9 @@ def _show_status(answer: dict[str, Any], console: Console) -> None:
     for node in answer["nodes"]:
         table.add_row(node["ip"], node["role"], f"{node['cpus']:g}", f"{node['gpus']:g}")
     console.print(table)
+    if answer["cost"]:
+        now, most = (dollars(answer["cost"][key]) for key in ("now", "most"))
+        console.print(f"{now} an hour now, at most {most}, by list prices", highlight=False)
     if answer["jobs"]:
         _show_jobs(answer["jobs"], console)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +12,19 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from infra.catalog.prices import REGIONS
 from infra.plan import Plan
 from infra.plan import plan as plan_of
-from infra.settings import KubernetesSettings, LocalSettings, Settings, SettingsError, from_stack_file, warnings
+from infra.settings import (
+    CloudSettings,
+    KubernetesSettings,
+    LocalSettings,
+    Settings,
+    SettingsError,
+    from_stack_file,
+    warnings,
+)
+from infra.settings.cost import Cost, age, amounts
+from infra.terminal import dollars
 from workloads.exits import WorkloadError
 from workloads.options import JsonFile, option
 from workloads.terminal.console import Terminal, write_json
@@ -42,6 +52,8 @@ def plan(
     document = plan_of(read_settings(file))
     for warning in warnings(document.settings):
         print(f"warning: {warning}\n", file=sys.stderr)
+    if isinstance(document.settings, CloudSettings) and (old := age(document.settings.cost, datetime.date.today())):
+        print(f"warning: {old}\n", file=sys.stderr)
     if json_file != "-":
         _show_plan(document, Terminal())
     if json_file:
@@ -49,9 +61,9 @@ def plan(
 
 
 def _plan_as_json(plan: Plan) -> dict[str, Any]:
-    """Return {warnings, settings, fabric, ranges: [{name, range, room}], hour, pod}; `pod` as in Kubernetes, or null.
+    """Return {warnings, settings, fabric, ranges: [{name, range, room}], cost, pod}; `pod` as in Kubernetes, or null.
 
-    `hour` is {idle, most}, US dollars, or null.
+    `cost` is {idle, most, atMost, parts}, US dollars per hour, or null.
     """
     fabric, pod = plan.fabric, plan.pod
     return {
@@ -65,7 +77,7 @@ def _plan_as_json(plan: Plan) -> dict[str, Any]:
             "aligned": fabric.rdma is not None,
         },
         "ranges": [{"name": cut.name, "range": str(cut.network), "room": cut.room} for cut in plan.ranges],
-        "hour": plan.hour and dict(zip(("idle", "most"), plan.hour, strict=True)),
+        "cost": _cost_as_json(plan.settings.cost) if isinstance(plan.settings, CloudSettings) else None,
         "pod": pod
         and {
             "annotations": dict(pod.annotations),
@@ -105,8 +117,10 @@ def _show_plan(plan: Plan, console: Console) -> None:
         facts.add_row("fabric", f"{settings.fabric}{speed}")
         devices = ", all GPUs and NICs" if machine.gpus else ""
         facts.add_row("pod", f"the whole node: {machine.pod_cpus} CPUs, {machine.pod_memory_gib} GiB{devices}")
-        facts.add_row("cost", _cost(plan))
+        facts.add_row("cost", amounts(settings))
     console.print(facts)
+    if isinstance(settings, CloudSettings):
+        _show_cost(settings.cost, console)
     if plan.ranges:
         ranges = Table("range", "name", "room", box=SIMPLE_HEAD, pad_edge=False)
         for cut in plan.ranges:
@@ -120,9 +134,42 @@ def _show_plan(plan: Plan, console: Console) -> None:
         console.print(environment)
 
 
-def _cost(plan: Plan) -> str:
-    if plan.hour is None:
-        return "not known: no dated list price of these machines"
-    idle, most = plan.hour
-    where = f"list prices of {REGIONS[plan.settings.target]}, without disks, NAT and traffic"
-    return f"${idle:.2f} an hour without work, at most ${most:.2f}: {where}"
+def _show_cost(cost: Cost, console: Console) -> None:
+    """Print each part of the cost with its price and source, and the sums."""
+    table = Table(
+        "US dollars per hour", "", "each", "without work", "at most", "list price", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for part in cost.parts:
+        each = part.each.dollars
+        sums = [
+            "unknown" if each is None and count else f"{count * (each or 0):,.2f}" for count in (part.idle, part.most)
+        ]
+        count = f"{part.idle:g}" if part.idle == part.most else f"{part.idle:g} to {part.most:g}"
+        price = "unknown" if each is None else f"{'≤ ' if part.each.at_most else ''}{each:,.{2 if each >= 1 else 4}f}"
+        table.add_row(part.name, count, price, *sums, ": ".join(filter(None, (part.each.date, part.each.note))))
+    total = [dollars(cost.idle), dollars(cost.most, at_most=cost.at_most)]
+    table.add_row("total", "", "", *total, f"without {cost.left_out}", style="bold")
+    console.print(table)
+
+
+def _cost_as_json(cost: Cost) -> dict[str, Any]:
+    return {
+        "idle": cost.idle,
+        "most": cost.most,
+        "atMost": cost.at_most,
+        "parts": [
+            {
+                "name": part.name,
+                "idle": part.idle,
+                "most": part.most,
+                "each": part.each.dollars,
+                "atMost": part.each.at_most,
+                "date": part.each.date,
+                "source": part.each.source,
+                "note": part.each.note,
+            }
+            for part in cost.parts
+        ],
+    }

@@ -9,6 +9,7 @@ from typing import Any
 
 from infra.catalog.names import GPU, NODE_TYPE
 from infra.catalog.pins import RAY_IN
+from infra.terminal import dollars
 from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import gpu_nodes
 from workloads.doctor.objects import is_true, labels, name_of
@@ -228,8 +229,10 @@ def idle_gpus(state: State) -> Iterator[Problem]:
         idle = state.time - max(since, node["start_time_ms"] / 1000)
         if node["resources_total"].get("GPU") and idle > limit:
             gpus = node["resources_total"]["GPU"]
+            node_cost = state.outputs.cost and state.outputs.cost.node
+            price = f", at {dollars(node_cost)} an hour by list prices" if node_cost else ""
             text = f"no job, and no actor with a GPU, for {idle / 60:.0f} min"
-            yield Problem(f"Ray node {node['node_ip']}", f"{gpus:g} GPUs without work", text, severity="warning")
+            yield Problem(f"Ray node {node['node_ip']}", f"{gpus:g} GPUs without work{price}", text, severity="warning")
 
 
 @check(

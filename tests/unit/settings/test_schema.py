@@ -16,7 +16,7 @@ from tests.unit.stacks import EKS, GKE, KUBERNETES, LOCAL, changed
 
 ROOT = Path(__file__).resolve().parents[3]
 DECLARED = {"target", "nodes", "computeClass", "queue", "ray", "service", "storage", "access", "network", "hardening"}
-DECLARED |= {"budget", "cluster", "installKuberay", "otherNodes"}
+DECLARED |= {"budget", "prices", "cluster", "installKuberay", "otherNodes"}
 
 
 def stack_file(raw: dict[str, Any], **others: Any) -> dict[str, Any]:
@@ -69,7 +69,8 @@ def test_project_section_declares_keys_with_defaults() -> None:
     others = {"context", "namespace", "localQueue", "fabricResource"}
     assert undeclared == {"location", "fabric", "protect"} | others
     for key, entry in section.items():
-        assert set(entry) <= {"type", "default", "description"}
+        # Pulumi refuses an array without the type of its items.
+        assert set(entry) <= {"type", "default", "description"} | ({"items"} if entry.get("type") == "array" else set())
         assert entry["description"], key
         assert entry.get("type", "string") in ("string", "integer", "boolean", "array", "object")
         # Pulumi refuses a stack that lacks a declared key without a default.

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from infra.catalog.prices import CLUSTER_FEE, PRICES
+from infra.outputs import Outputs
+from infra.settings import CloudSettings, from_stack_file
 from tests.clone import executable
 from tests.console import BLOCK, agrees, commands
 from tests.unit.stacks import KUBERNETES, changed
 from tests.workloads.conftest import ROOT
-from tests.workloads.stack_outputs import LOCAL, TOKEN
+from tests.workloads.stack_outputs import GKE, LOCAL, TOKEN
 from workloads.cli import main, prepared
+from workloads.client.commands import cost_now
 from workloads.exits import Exit
 
 
@@ -119,6 +121,13 @@ def test_plan_of_a_cloud_stack(stack: str, ranges: int, nics: int, capsys: pytes
     assert "3200 Gbit/s per node" in capsys.readouterr().out
 
 
+STEPS = {
+    "gke-first": r"^\| \[\d\. (\w+)\]\S+ \| (\S+) \|",
+    "eks-first": r"^\| (\w+) \| `.+eks-first.* \| (\S+) \|$",
+}
+"""Rows of the guide: step and price."""
+
+
 def test_guide_of_a_first_up_has_the_plan_and_the_prices_of_the_catalog(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,18 +137,20 @@ def test_guide_of_a_first_up_has_the_plan_and_the_prices_of_the_catalog(
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["plan", str(ROOT / command.text.split()[-1])]) == Exit.OK
     assert agrees(command.shown, [line.rstrip() for line in capsys.readouterr().out.splitlines()])
-    idle, node = CLUSTER_FEE + PRICES["e2-standard-8", "on-demand"], PRICES["g2-standard-8", "on-demand"]
-    steps = re.findall(r"^\| \[\d\. (\w+)\]\S+ \| (\S+) \|", page, re.MULTILINE)
-    assert [name for name, _ in steps] == ["plan", "rehearse", "up", "run", "doctor", "bench", "train", "down"]
-    assert {price for _, price in steps} == {"0", f"{idle:.2f}", f"{idle + 2 * node:.2f}"}
-    assert f"cost ${node:.2f} an hour" in page
-    assert f"cost    ${idle:.2f} an hour" in page
-    assert 2 * (idle + 2 * node) < 5
-    idle, node = CLUSTER_FEE + PRICES["m6i.2xlarge", "on-demand"], PRICES["g6.8xlarge", "on-demand"]
-    steps = re.findall(r"^\| (\w+) \| `.+eks-first.* \| (\S+) \|$", page, re.MULTILINE)
-    assert [name for name, _ in steps] == ["plan", "rehearse", "up", "run", "doctor", "bench", "down"]
-    assert {price for _, price in steps} == {"0", f"{idle:.2f}", f"{idle + 2 * node:.2f}"}
-    assert f"at ${node:.2f} an hour" in page.replace("\n", " ")
+    for stack, region in (("gke-first", "us-central1"), ("eks-first", "us-east-2")):
+        settings = from_stack_file(ROOT / f"Pulumi.{stack}.yaml")
+        assert isinstance(settings, CloudSettings)
+        cost, node = settings.cost, settings.cost.workers.each.dollars
+        assert settings.region == region
+        assert cost.idle is not None
+        assert node is not None
+        steps = re.findall(STEPS[stack], page, re.MULTILINE)
+        assert [name for name, _ in steps][:2] == ["plan", "rehearse"]
+        assert [name for name, _ in steps][-1] == "down"
+        assert {price for _, price in steps} == {"0", f"{cost.idle:.2f}", f"{cost.idle + 2 * node:.2f}"}
+        assert f"${node:.2f} an hour" in page.replace("\n", " ")
+        if stack == "gke-first":
+            assert 2 * (cost.idle + 2 * node) < 5
 
 
 def test_plan_of_machines_without_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,4 +195,16 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
     assert json.loads(said) == LOCAL | {
         "schema": "rdma-ray/outputs/1",
         "ray": LOCAL["ray"] | {"mode": "cluster", "serve": None, "serveToken": None, "token": "**********"},
-    } | dict.fromkeys(["location", "machine", "kubeconfig", "context", "namespace", "storage", "queue"])
+    } | dict.fromkeys(["location", "machine", "kubeconfig", "context", "namespace", "storage", "queue", "cost"])
+
+
+@pytest.mark.parametrize(("gpus", "now"), [([0], 0.37), ([0, 0], 0.37), ([0, 8], 85.18), ([0, 8, 8, 0], 169.98)])
+def test_status_counts_the_worker_nodes_that_ray_sees(gpus: list[int], now: float) -> None:
+    """The head and workers without GPUs are on the CPU nodes."""
+    cost = {"idle": 0.37, "most": 340.15, "node": 84.805, "workers": 339.22, "atMost": True}
+    nodes = [{"role": "worker" if index else "head", "gpus": count} for index, count in enumerate(gpus)]
+    assert cost_now(Outputs.model_validate(GKE | {"cost": cost}), nodes) == {
+        "now": pytest.approx(now, abs=0.01),
+        "most": 340.15,
+    }
+    assert cost_now(Outputs.model_validate(GKE), nodes) is None

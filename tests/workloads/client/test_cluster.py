@@ -210,6 +210,7 @@ def test_detached_jobs_are_listed_followed_and_stopped(cluster: Cluster) -> None
     assert cluster.rdma_ray("logs", "no-such-job").returncode == Exit.ERROR
     found = json.loads(cluster.rdma_ray("status", "--json", "-").stdout)
     assert [(node["role"], node["cpus"]) for node in found["nodes"]] == [("head", 0), ("worker", 2), ("worker", 2)]
+    assert found["cost"] is None
 
 
 def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: BenchResult) -> None:

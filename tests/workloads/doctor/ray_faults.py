@@ -177,7 +177,7 @@ FAULTS = [
     Fault(
         "idle-gpus",
         "Ray node 10.0.0.3, Ray node 10.0.0.4",
-        "8 GPUs without work",
+        "8 GPUs without work, at $84.81 an hour by list prices",
         "make down",
         GKE,
         lambda s: idle(s, 2 * HOUR),
