@@ -42,6 +42,7 @@ app = App(
 app["--help"].show = False
 
 add(app, "workloads.client.plan:plan", group=CONNECT)
+add(app, "workloads.preflight.commands:preflight", group=CONNECT)
 add(app, "workloads.image.commands:image", group=CONNECT)
 add(app, "workloads.client.commands:outputs", group=CONNECT)
 add(app, "workloads.client.commands_connect:dashboard", group=CONNECT)

@@ -1,0 +1,92 @@
+"""The clouds' command lines as pre-flight asks them: reads only, as JSON, each within `ANSWER_S` seconds.
+
+Whatever goes wrong ends in `NoAnswerError` with its reason: no command, no credentials, no right, too many requests, an
+old version, no answer in time, or an answer that is not JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra.terminal import printable
+from workloads.secrecy import redacted
+
+ANSWER_S = 20.0
+LONGEST = 300
+"""Characters of a command's error that an answer repeats."""
+
+
+class NoAnswerError(Exception):
+    """A question has no answer: why, what helps, and how it was asked. `kind` is a key of `Cli.fixes`."""
+
+    def __init__(self, kind: str, reason: str, fix: str, asked: str) -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.fix, self.asked = kind, reason, fix, asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cli:
+    """A cloud's command line.
+
+    Args:
+        program: Its name on PATH.
+        fixes: What helps, by kind: `missing`, `signed-out`, `denied`, `throttled`, `old`, `slow`, `broken`.
+        errors: Pattern of the error text of each kind that the command reports itself.
+        environment: Variables that make its output the same for everybody.
+    """
+
+    program: str
+    fixes: Mapping[str, str]
+    errors: Mapping[str, re.Pattern[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def ask(self, *arguments: str, answer_s: float = ANSWER_S) -> Any:
+        """Return the parsed JSON that a command prints. Raises NoAnswerError."""
+        asked = shlex.join([self.program, *arguments])
+        program = shutil.which(self.program)
+        if program is None:
+            raise self._no_answer("missing", f"there is no {self.program} on PATH", asked)
+        try:
+            process = subprocess.Popen(
+                [program, *arguments],
+                env={**os.environ, "LC_ALL": "C.UTF-8", **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise self._no_answer("broken", f"{self.program} does not run: {error.strerror}", asked) from None
+        try:
+            out, err = process.communicate(timeout=answer_s)
+        except subprocess.TimeoutExpired:
+            raise self._no_answer("slow", f"no answer within {answer_s:g} s", asked) from None
+        finally:
+            # Its children, too: gcloud is a shell script that starts Python.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if process.returncode:
+            raise self._refusal(err.decode(errors="replace"), process.returncode, asked)
+        try:
+            return json.loads(out)
+        except (ValueError, RecursionError):
+            raise self._no_answer("broken", "the answer is not JSON", asked) from None
+
+    def _refusal(self, said: str, status: int, asked: str) -> NoAnswerError:
+        text = printable(" ".join(redacted(said).split()))
+        kind = next((kind for kind, pattern in self.errors.items() if pattern.search(text)), "broken")
+        return self._no_answer(kind, text[:LONGEST] or f"{self.program} failed with exit status {status}", asked)
+
+    def _no_answer(self, kind: str, reason: str, asked: str) -> NoAnswerError:
+        return NoAnswerError(kind, reason, self.fixes[kind], asked)
