@@ -47,6 +47,35 @@ account (GKE docs image-streaming; terraform-google-kubernetes-engine #2251, #22
 NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """Legacy limit of a node, left open: the roles of its service account limit it (GKE docs access-scopes)."""
 
+LOCAL_SSD_GB = 375
+"""Size of a local disk, by which quotas count them (Compute Engine docs disks/local-ssd, read 2026-11)."""
+
+# Project
+
+APIS = (
+    "compute.googleapis.com",
+    "container.googleapis.com",
+    "iam.googleapis.com",
+    "cloudresourcemanager.googleapis.com",
+    "serviceusage.googleapis.com",
+    "containerfilesystem.googleapis.com",
+)
+"""APIs of every stack (pulumi-gcp 10.2.0: the resources' APIs; GKE docs image-streaming, requirements, 2026-11)."""
+BUCKET_API = "storage.googleapis.com"
+BUDGET_API = "billingbudgets.googleapis.com"
+REGISTRY_API = "artifactregistry.googleapis.com"
+BINARY_AUTHORIZATION_API = "binaryauthorization.googleapis.com"
+"""APIs of a stack with a bucket, a budget, an image in Artifact Registry, or hardening."""
+
+OPERATOR_ROLES = (
+    "roles/container.admin",
+    "roles/compute.admin",
+    "roles/iam.serviceAccountAdmin",
+    "roles/iam.serviceAccountUser",
+    "roles/resourcemanager.projectIamAdmin",
+)
+"""Roles on the project of who runs `make up` (AI Hypercomputer docs, operator roles, 2026-04)."""
+
 # Upgrades
 
 EXCLUSION_START = "2026-11-01T00:00:00Z"

@@ -25,7 +25,7 @@ from infra.catalog.gcp import (
     SYSTEM_POOL,
 )
 from infra.existing.cloud import TheirCluster
-from infra.gke.names import NoVersionError, Site, control_plane_version, minimum_version
+from infra.gke.names import NoVersionError, Site, control_plane_version
 from infra.gke.network import ClusterPlace
 from infra.kubernetes import resources
 from infra.naming import OWNER
@@ -119,7 +119,7 @@ class GkeCluster(pulumi.ComponentResource):
     def _cluster(
         self, name: str, settings: GkeSettings, site: Site, place: ClusterPlace, control_plane: IPv4Network
     ) -> container.Cluster:
-        minimum, channel = minimum_version(settings, settings.machine), settings.cluster.channel.upper()
+        minimum, channel = settings.minimum_version, settings.cluster.channel.upper()
         versions = gcp.container.get_engine_versions_output(location=site.region)
         return container.Cluster(
             name,

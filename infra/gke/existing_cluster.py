@@ -19,7 +19,6 @@ from infra.catalog.pins import COMPUTE_CLASS_API, GKE_NETWORK_API
 from infra.existing.cloud import EXISTING, PROVIDES, Inside, outside_namespace
 from infra.existing.questions import made_by
 from infra.gke.cluster import TheirGkeCluster, kubeconfig
-from infra.gke.names import minimum_version
 from infra.gke.pod import COMPUTE_CLASS, GVNIC_NETWORK, worker_pools
 from infra.gke.workload import ray_args
 from infra.naming import OWNER, STACK
@@ -70,7 +69,7 @@ def problems(found: GetClusterResult, settings: GkeSettings, stack: str) -> Iter
         message = "It is an Autopilot cluster, which has no node pools: GPU nodes with RDMA networks cannot be made."
         yield problem(message, "name a Standard cluster, or remove cluster.existing")
         return
-    minimum = minimum_version(settings, machine)
+    minimum = settings.minimum_version
     if version_key(found.master_version) < version_key(minimum):
         message = f"Its control plane is {found.master_version}, and machine, capacity and fabric need {minimum}."
         yield problem(message, f"gcloud container clusters upgrade {name} --location {location} --master")

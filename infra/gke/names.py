@@ -10,11 +10,8 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra.catalog.capacity import GKE_CAPACITIES
 from infra.catalog.gcp import version_key
-from infra.catalog.machines import GkeMachine
 from infra.naming import OWNER, STACK, shorten
-from infra.settings import GkeSettings
 
 ACCOUNT_ID_ROOM = 30
 """Maximum length of a service account's id (Google Cloud IAM docs, service accounts; unverified, 2026-11)."""
@@ -59,16 +56,6 @@ class Site:
 
 class NoVersionError(ValueError):
     """The location's release channel has no GKE version that supports the machine."""
-
-
-def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
-    """Return the oldest GKE version for this machine with the stack's kinds of capacity, fabric and own minimum."""
-    features = {"nodes"}
-    if set(settings.nodes.capacities) & {"flex-start", "flex-start-queued"}:
-        features.add("flex-start")
-    versions = [machine.min_versions[name] for name in features & machine.min_versions.keys()]
-    versions += [GKE_CAPACITIES[kind].min_version for kind in settings.nodes.capacities]
-    return max(*versions, settings.fabric_row.min_version, settings.cluster.min_version or "", key=version_key)
 
 
 def control_plane_version(default: str, latest: str, minimum: str, *, location: str, channel: str) -> str | None:

@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.addresses import GkeAddresses, gke_addresses
-from infra.catalog.capacity import DWS, MAX_RUN_HOURS, QUEUED, TOOLKIT
+from infra.catalog.capacity import DWS, GKE_CAPACITIES, MAX_RUN_HOURS, QUEUED, TOOLKIT
 from infra.catalog.fabrics import fabrics_of, from_zero
+from infra.catalog.gcp import version_key
 from infra.catalog.machines import GKE_CATALOG, GkeMachine
 from infra.catalog.prices import price_of_item
 from infra.settings.cloud import (
@@ -78,6 +79,16 @@ class GkeSettings(CloudSettings):
     def machine(self) -> GkeMachine:
         """Catalog row of the nodes' machine type."""
         return GKE_CATALOG[self.nodes.machine]
+
+    @property
+    def minimum_version(self) -> str:
+        """Oldest GKE version for the machine with the stack's kinds of capacity, fabric and own minimum."""
+        features = {"nodes"}
+        if set(self.nodes.capacities) & {"flex-start", "flex-start-queued"}:
+            features.add("flex-start")
+        versions = [self.machine.min_versions[name] for name in features & self.machine.min_versions.keys()]
+        versions += [GKE_CAPACITIES[kind].min_version for kind in self.nodes.capacities]
+        return max(*versions, self.fabric_row.min_version, self.cluster.min_version or "", key=version_key)
 
     @property
     def on_users_network(self) -> bool:

@@ -42,12 +42,16 @@ class Cli:
         program: Its name on PATH.
         fixes: What helps, by kind: `missing`, `signed-out`, `denied`, `throttled`, `old`, `slow`, `broken`.
         errors: Pattern of the error text of each kind that the command reports itself.
+        reasons: What an answer says instead of the command's own text, by kind.
+        incomplete: Pattern of what it says on stderr when it exits with 0 although a part is missing.
         environment: Variables that make its output the same for everybody.
     """
 
     program: str
     fixes: Mapping[str, str]
     errors: Mapping[str, re.Pattern[str]]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    incomplete: re.Pattern[str] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def ask(self, *arguments: str, answer_s: float = ANSWER_S) -> Any:
@@ -76,17 +80,26 @@ class Cli:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        said = err.decode(errors="replace")
         if process.returncode:
-            raise self._refusal(err.decode(errors="replace"), process.returncode, asked)
+            raise self._refusal(said, process.returncode, asked)
+        if self.incomplete is not None and self.incomplete.search(said):
+            raise self._no_answer("incomplete", _line(said), asked)
         try:
             return json.loads(out)
         except (ValueError, RecursionError):
             raise self._no_answer("broken", "the answer is not JSON", asked) from None
 
     def _refusal(self, said: str, status: int, asked: str) -> NoAnswerError:
-        text = printable(" ".join(redacted(said).split()))
-        kind = next((kind for kind, pattern in self.errors.items() if pattern.search(text)), "broken")
-        return self._no_answer(kind, text[:LONGEST] or f"{self.program} failed with exit status {status}", asked)
+        kind = next((kind for kind, pattern in self.errors.items() if pattern.search(said)), "broken")
+        return self._no_answer(
+            kind, self.reasons.get(kind) or _line(said) or f"{self.program} failed with exit status {status}", asked
+        )
 
     def _no_answer(self, kind: str, reason: str, asked: str) -> NoAnswerError:
         return NoAnswerError(kind, reason, self.fixes[kind], asked)
+
+
+def _line(said: str) -> str:
+    """Return what a command says, on one line that is safe to print."""
+    return printable(" ".join(redacted(said).split()))[:LONGEST]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +22,7 @@ from workloads.preflight.eks import eks_checks
 from workloads.preflight.gke import gke_checks
 from workloads.terminal.console import Terminal, say, table_of, write_json
 
+_fix = attrgetter("fix")
 STYLES: Mapping[str, str] = {"ok": "green", "not ok": "bold red", "unknown": "yellow"}
 
 
@@ -92,9 +95,10 @@ def show(answers: Sequence[PreflightAnswer], console: Console) -> None:
         state = f"{answer.state}: {answer.cause}" if answer.cause else answer.state
         table.add_row(state, answer.check, answer.found, style=STYLES[answer.state] if answer.state != "ok" else None)
     console.print(table)
-    for answer in (answer for answer in answers if answer.state != "ok"):
-        say(console, f"{answer.check}: {answer.fix}")
-        if answer.asked:
-            say(console, f"  asked: {answer.asked}", style="dim")
+    for fix, of_fix in groupby(sorted((each for each in answers if each.state != "ok"), key=_fix), key=_fix):
+        same = list(of_fix)
+        say(console, f"{', '.join(answer.check for answer in same)}: {fix}")
+        for asked in dict.fromkeys(answer.asked for answer in same if answer.asked):
+            say(console, f"  asked: {asked}", style="dim")
     counts = Counter(answer.state for answer in answers)
     say(console, ", ".join(f"{n} {state}" for state, n in sorted(counts.items())))

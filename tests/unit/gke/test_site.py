@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.catalog.gcp import version_key
-from infra.catalog.machines import GKE_CATALOG
 from infra.catalog.names import rdma_network
-from infra.gke.names import ACCOUNT_ID_ROOM, NoVersionError, Site, control_plane_version, minimum_version
+from infra.gke.names import ACCOUNT_ID_ROOM, NoVersionError, Site, control_plane_version
 from infra.gke.pod import GVNIC_NETWORK
 from infra.naming import shorten
 from tests.unit.stacks import GKE, gke, problems_of
@@ -88,7 +87,7 @@ def test_versions_are_ordered_by_number() -> None:
 )
 def test_minimum_depends_on_machine_capacity_fabric_and_choice(changes: dict[str, object], minimum: str) -> None:
     settings = gke(changes)
-    assert minimum_version(settings, GKE_CATALOG[settings.nodes.machine]) == minimum
+    assert settings.minimum_version == minimum
 
 
 DEFAULT, LATEST = "1.33.9-gke.1000000", "1.35.0-gke.5"
