@@ -43,6 +43,7 @@ app["--help"].show = False
 
 add(app, "workloads.client.plan:plan", group=CONNECT)
 add(app, "workloads.preflight.commands:preflight", group=CONNECT)
+add(app, "workloads.preflight.capacity:capacity", group=CONNECT)
 add(app, "workloads.image.commands:image", group=CONNECT)
 add(app, "workloads.client.commands:outputs", group=CONNECT)
 add(app, "workloads.client.commands_connect:dashboard", group=CONNECT)

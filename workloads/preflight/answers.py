@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from workloads.preflight.cli import NoAnswerError
 
@@ -14,6 +14,7 @@ Cause = Literal["quota", "stock-out", "mismatch", "access", "setup"]
 """Of what is not ok: a limit of the account; no machine there now; a machine, zone, reservation or version that does
 not fit; a right that the caller or the nodes lack; something to switch on or to create first."""
 PARALLEL = 12
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +65,14 @@ class PreflightCheck:
         ]
 
 
-def ask_all(
-    checks: Sequence[PreflightCheck], done: Callable[[list[PreflightAnswer]], None] = lambda _: None
-) -> list[PreflightAnswer]:
+class Asks(Protocol[Answer]):
+    """A question that can be asked beside others."""
+
+    def answers(self) -> list[Answer]:
+        """Ask."""
+
+
+def ask_all(checks: Sequence[Asks[Answer]], done: Callable[[list[Answer]], None] = lambda _: None) -> list[Answer]:
     """Ask every question at the same time; return the answers in the order of the checks.
 
     Args:
@@ -74,7 +80,7 @@ def ask_all(
     """
     with ThreadPoolExecutor(PARALLEL) as pool:
         asked = {pool.submit(check.answers): number for number, check in enumerate(checks)}
-        answers: dict[int, list[PreflightAnswer]] = {}
+        answers: dict[int, list[Answer]] = {}
         for future in as_completed(asked):
             answers[asked[future]] = future.result()
             done(future.result())

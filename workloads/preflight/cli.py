@@ -54,8 +54,13 @@ class Cli:
     incomplete: re.Pattern[str] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def ask(self, *arguments: str, answer_s: float = ANSWER_S) -> Any:
-        """Return the parsed JSON that a command prints. Raises NoAnswerError."""
+    def ask(self, *arguments: str, answer_s: float | None = None) -> Any:
+        """Return the parsed JSON that a command prints. Raises NoAnswerError.
+
+        Args:
+            answer_s: Seconds to wait for the answer; None for `ANSWER_S`.
+        """
+        answer_s = ANSWER_S if answer_s is None else answer_s
         asked = shlex.join([self.program, *arguments])
         program = shutil.which(self.program)
         if program is None:
@@ -85,6 +90,10 @@ class Cli:
             raise self._refusal(said, process.returncode, asked)
         if self.incomplete is not None and self.incomplete.search(said):
             raise self._no_answer("incomplete", _line(said), asked)
+        return self.parsed(out, asked)
+
+    def parsed(self, out: bytes, asked: str) -> Any:
+        """Return the JSON of an answer. Raises NoAnswerError."""
         try:
             return json.loads(out)
         except (ValueError, RecursionError):

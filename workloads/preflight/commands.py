@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from infra.settings import EksSettings, GkeSettings
+from infra.settings import EksSettings, GkeSettings, Settings
 from infra.settings.problems import SettingsError
 from infra.settings.stack_file import read_config
 from workloads.client.plan import read_settings
@@ -43,16 +44,8 @@ def preflight(
     Exit codes: 0 all ok, 1 the stack file has problems, 2 something is not ok,
     5 nothing is not ok, but something is unknown.
     """
-    checks = checks_of(Path(stack) if stack.endswith(".yaml") else ROOT / f"Pulumi.{stack}.yaml")
-    terminal = Terminal(stderr=True, highlight=False)
-    with terminal.status(f"0 of {len(checks)} questions answered") as status:
-        answered = 0
-
-        def count(_: Sequence[PreflightAnswer]) -> None:
-            nonlocal answered
-            answered += 1
-            status.update(f"{answered} of {len(checks)} questions answered")
-
+    checks = checks_of(file_of(stack))
+    with progress(Terminal(stderr=True, highlight=False), len(checks)) as count:
         answers = ask_all(checks, count)
     if json_file != "-":
         show(answers, Terminal(highlight=False))
@@ -61,18 +54,41 @@ def preflight(
     return exit_code(answers)
 
 
-def checks_of(file: Path) -> list[PreflightCheck]:
-    """Return the questions about a stack file. Raises WorkloadError."""
+def file_of(stack: str) -> Path:
+    """Return the stack file that a command's argument names."""
+    return Path(stack) if stack.endswith(".yaml") else ROOT / f"Pulumi.{stack}.yaml"
+
+
+def read_stack(file: Path) -> tuple[Settings, Mapping[str, Any]]:
+    """Return the settings of a stack file, and its map. Raises WorkloadError."""
     settings = read_settings(file)
     try:
-        config = read_config(file)
+        return settings, read_config(file)
     except SettingsError as problems:
         raise WorkloadError(str(problems)) from None
+
+
+def account_needed(file: Path, settings: Settings) -> WorkloadError:
+    """Return the error about a stack that is not on a cloud."""
+    return WorkloadError(f"{file.name} is for target {settings.target}, which has no account: see `make preview`")
+
+
+@contextmanager
+def progress(terminal: Console, questions: int) -> Iterator[Callable[[object], None]]:
+    """Show how many questions are answered; yield what to call after each."""
+    with terminal.status(f"0 of {questions} questions answered") as status:
+        numbers = iter(range(1, questions + 1))
+        yield lambda _: status.update(f"{next(numbers)} of {questions} questions answered")
+
+
+def checks_of(file: Path) -> list[PreflightCheck]:
+    """Return the questions about a stack file. Raises WorkloadError."""
+    settings, config = read_stack(file)
     if isinstance(settings, GkeSettings):
         return [*gke_checks(settings, config)]
     if isinstance(settings, EksSettings):
         return [*eks_checks(settings, config)]
-    raise WorkloadError(f"{file.name} is for target {settings.target}, which has no account: see `make preview`")
+    raise account_needed(file, settings)
 
 
 def exit_code(answers: Sequence[PreflightAnswer]) -> Exit:
@@ -90,7 +106,7 @@ def document(answer: PreflightAnswer) -> Mapping[str, Any]:
 def show(answers: Sequence[PreflightAnswer], console: Console) -> None:
     """Print a line for each answer, then what to do about those that are not ok."""
     table = table_of(("", "check", "answer"), text=("", "check", "answer"))
-    table.columns[2].no_wrap = False
+    table.columns[2].no_wrap, table.columns[2].overflow = False, "fold"
     for answer in answers:
         state = f"{answer.state}: {answer.cause}" if answer.cause else answer.state
         table.add_row(state, answer.check, answer.found, style=STYLES[answer.state] if answer.state != "ok" else None)

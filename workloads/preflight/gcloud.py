@@ -110,7 +110,7 @@ class Account:
 
     def __post_init__(self) -> None:
         self._lock = Lock()
-        self._own: Any = None
+        self._own: list[Any] = []
 
     @classmethod
     def of(cls, config: Mapping[str, Any], variables: Mapping[str, str]) -> Account:
@@ -122,14 +122,14 @@ class Account:
     def own(self) -> Any:
         """gcloud's own account and project, asked once, also if there is no answer. Raises NoAnswerError."""
         with self._lock:
-            if self._own is None:
+            if not self._own:
                 try:
-                    self._own = GCLOUD.ask("config", "list", "--format=json(core.account,core.project)")
+                    self._own = [GCLOUD.ask("config", "list", "--format=json(core.account,core.project)")]
                 except NoAnswerError as error:
-                    self._own = error
-        if isinstance(self._own, NoAnswerError):
-            raise self._own
-        return self._own
+                    self._own = [error]
+        if isinstance(self._own[0], NoAnswerError):
+            raise self._own[0]
+        return self._own[0]
 
     @property
     def project(self) -> str:

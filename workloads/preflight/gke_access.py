@@ -121,7 +121,7 @@ def stopped_by(document: object, constraint: str, region: str) -> bool | None:
         return None
     if constraint == NO_ACCOUNTS:
         policy = document.get("booleanPolicy")
-        if not isinstance(policy, Mapping):
+        if not isinstance(policy, Mapping) or policy.keys() - {"enforced"}:
             return None
         return flag(policy, "enforced") if "enforced" in policy else False
     policy = document.get("listPolicy")

@@ -14,6 +14,7 @@ from workloads.preflight.gcloud import Question, Reply
 from workloads.preflight.registry import IMAGE, image_answers
 
 RESERVATIONS = "Compute API v1, reservations: specificReservation, and docs reservations-consume, read 2026-11"
+BUCKET_LOCATION = re.compile(r"[A-Z][A-Z0-9-]{1,40}")
 VERSION = re.compile(r"1\.\d{1,3}\.\d{1,3}-gke\.\d{1,12}")
 ZONES_SHOWN = 8
 
@@ -222,12 +223,12 @@ def bucket_answers(question: Question) -> Iterator[PreflightAnswer]:
         yield PreflightAnswer(check=check, state="not ok", cause="setup", found=found, fix=fix, asked=error.asked)
         return
     location = text(reply.document, "location")
-    if text(reply.document, "name") != bucket or location is None:
+    if text(reply.document, "name") != bucket or not BUCKET_LOCATION.fullmatch(location or ""):
         yield reply.unknown(check, "the answer does not describe the bucket", "look in the console")
     else:
         far = (
             ""
-            if location.lower() == question.region
+            if str(location).lower() == question.region
             else f"; nodes in {question.region} pay for traffic between regions"
         )
         yield reply.ok(check, f"{bucket} exists in {location}{far}")

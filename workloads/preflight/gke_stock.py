@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from infra.catalog.capacity import MAX_RUN_HOURS
 from workloads.preflight.answers import PreflightAnswer
 from workloads.preflight.cli import NoAnswerError
 from workloads.preflight.fields import entries, number, text
@@ -37,7 +38,7 @@ class Score(NamedTuple):
 def advice(question: Question, kind: str, zone: str) -> Reply:
     """Ask how likely all nodes of the stack can be had in a zone now. Raises NoAnswerError."""
     settings = question.settings
-    hours = settings.nodes.max_run_hours
+    hours = settings.nodes.max_run_hours or MAX_RUN_HOURS
     return question.account.ask(
         *("beta", "compute", "advice", "capacity", f"--region={zone.rpartition('-')[0]}", f"--zones={zone}"),
         f"--provisioning-model={MODELS[kind]}",
@@ -45,7 +46,7 @@ def advice(question: Question, kind: str, zone: str) -> Reply:
         f"--instance-selection-machine-types={settings.machine.name}",
         "--target-distribution-shape=any-single-zone",
         # Required with FLEX_START only.
-        *([f"--max-run-duration={hours}h"] if MODELS[kind] == "FLEX_START" and hours else ()),
+        *([f"--max-run-duration={hours}h"] if MODELS[kind] == "FLEX_START" else ()),
     )
 
 

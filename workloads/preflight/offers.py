@@ -9,7 +9,9 @@ from infra.catalog.prices import PRICES, REGIONS
 from workloads.preflight.cli import NoAnswerError
 
 UNKNOWN = "unknown"
-"""Value of `Offer.available` without an answer. It is never a reason to choose an offer."""
+NO = "no"
+"""Values of `Offer.available` without an answer, which is never a reason to choose an offer, and where nothing can be
+had."""
 
 
 @dataclass(frozen=True, kw_only=True)
