@@ -7,13 +7,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
-from workloads.preflight.cli import NoAnswerError
+from workloads.preflight.cli import NoAnswerError, stop_commands
 
 State = Literal["ok", "not ok", "unknown"]
 Cause = Literal["quota", "stock-out", "mismatch", "access", "setup"]
 """Of what is not ok: a limit of the account; no machine there now; a machine, zone, reservation or version that does
 not fit; a right that the caller or the nodes lack; something to switch on or to create first."""
-PARALLEL = 12
+PARALLEL = 24
+"""Questions at the same time: all of a stack, so that slow answers do not add up."""
 Answer = TypeVar("Answer")
 
 
@@ -81,7 +82,12 @@ def ask_all(checks: Sequence[Asks[Answer]], done: Callable[[list[Answer]], None]
     with ThreadPoolExecutor(PARALLEL) as pool:
         asked = {pool.submit(check.answers): number for number, check in enumerate(checks)}
         answers: dict[int, list[Answer]] = {}
-        for future in as_completed(asked):
-            answers[asked[future]] = future.result()
-            done(future.result())
+        try:
+            for future in as_completed(asked):
+                answers[asked[future]] = future.result()
+                done(future.result())
+        except BaseException:  # Ctrl-C, too: the pool would wait for every command
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop_commands()
+            raise
     return [answer for number in sorted(answers) for answer in answers[number]]

@@ -113,7 +113,7 @@ def _scored(question: Question, kinds: Sequence[str], zone: str, lines: Any) -> 
         return
     score = score_of(reply, zone, size)
     note = f"Chance that all {size} nodes can be had now."
-    if score.uptime_s is not None:
+    if score.uptime_s is not None and MODELS[kinds[0]] == "SPOT":
         note = f"{note} Most run for {score.uptime_s / 60:.0f} minutes or longer before Google takes them."
     if score.obtainability is None:
         note = "The answer has no score for the zone."
@@ -159,7 +159,7 @@ def _reserved(question: Question, lines: Any) -> Iterator[Offer]:
             note=f"Reservation {name}.",
         )
     if not seen:
-        note = f"The project has no reservation of a {machine}; another project may share one."
+        note = f"The project has no reservation of {machine}; another project may share one."
         yield Offer(where=question.region, kind="reservation", available=NO, price=cost, asked=reply.asked, note=note)
 
 
@@ -195,9 +195,9 @@ def _calendar(question: Question, lines: Any) -> Iterator[Offer]:
 
 def _elsewhere(zones: Sequence[str], machine: str) -> str:
     if not zones:
-        return f"No zone in the answer has a {machine}."
+        return f"No zone in the answer offers {machine}."
     more = f" and {len(zones) - SHOWN} more" if len(zones) > SHOWN else ""
-    return f"{', '.join(zones[:SHOWN])}{more} have a {machine}; set location to one of them and ask again."
+    return f"{machine} is offered in {', '.join(zones[:SHOWN])}{more}: set location to one of them and ask again."
 
 
 def _raise(error: NoAnswerError) -> Iterator[Offer]:

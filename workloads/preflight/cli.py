@@ -76,15 +76,15 @@ class Cli:
             )
         except OSError as error:
             raise self._no_answer("broken", f"{self.program} does not run: {error.strerror}", asked) from None
+        _running.add(process)
         try:
             out, err = process.communicate(timeout=answer_s)
         except subprocess.TimeoutExpired:
             raise self._no_answer("slow", f"no answer within {answer_s:g} s", asked) from None
         finally:
-            # Its children, too: gcloud is a shell script that starts Python.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
             process.wait()
+            _running.discard(process)
         said = err.decode(errors="replace")
         if process.returncode:
             raise self._refusal(said, process.returncode, asked)
@@ -107,6 +107,21 @@ class Cli:
 
     def _no_answer(self, kind: str, reason: str, asked: str) -> NoAnswerError:
         return NoAnswerError(kind, reason, self.fixes[kind], asked)
+
+
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+def stop_commands() -> None:
+    """Kill every command that has not answered."""
+    for process in _running.copy():
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    # With its children: gcloud is a shell script that starts Python.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _line(said: str) -> str:

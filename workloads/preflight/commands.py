@@ -33,9 +33,9 @@ def preflight(
     *,
     json_file: JsonFile = None,
 ) -> int:
-    """Ask your account whether it has what a stack needs, before `make up`.
+    """Ask your account whether it has what a stack needs.
 
-    The quota of the stack's kind of capacity, APIs, roles, the machine in the
+    Before `make up`: the quota of the stack's kind of capacity, APIs, roles, the machine in the
     zone, the reservation, versions and the image. All questions are asked at the
     same time by the cloud's command line (gcloud, aws), and only read. What has no
     answer is unknown, never ok.

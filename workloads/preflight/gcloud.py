@@ -176,11 +176,13 @@ class Question:
         except NoAnswerError as error:
             if error.kind != "absent":
                 raise
-            yield PreflightAnswer(check="project", state="not ok", cause="setup", found=error.reason, fix=error.fix)
+            yield PreflightAnswer(check="gcp:project", state="not ok", cause="setup", found=error.reason, fix=error.fix)
             return
         whose = "" if self.account.named else ", of gcloud's configuration: Pulumi needs gcp:project in the stack file"
         if whose:
             fix = f"pulumi config set gcp:project {project}"
-            yield PreflightAnswer(check="project", state="not ok", cause="setup", found=f"{project}{whose}", fix=fix)
+            yield PreflightAnswer(
+                check="gcp:project", state="not ok", cause="setup", found=f"{project}{whose}", fix=fix
+            )
         else:
-            yield PreflightAnswer(check="project", state="ok", found=project)
+            yield PreflightAnswer(check="gcp:project", state="ok", found=f"{project} is set")

@@ -22,7 +22,7 @@ def gke_checks(settings: GkeSettings, config: Mapping[str, Any]) -> Iterator[Pre
     question = Question(settings, Account.of(config, os.environ))
     regional, of_project = [*gke_quota.regional_needs(settings)], [*gke_quota.global_needs(settings)]
     region = ("compute", "regions", "describe", question.region)
-    yield PreflightCheck("project", question.project_answers)
+    yield PreflightCheck("gcp:project", question.project_answers)
     yield PreflightCheck(
         f"quotas of {question.region}",
         lambda: gke_quota.quota_answers(question, regional, question.region, *region),

@@ -24,7 +24,7 @@ def machine_answers(question: Question) -> Iterator[PreflightAnswer]:
     machine, zone, check = question.settings.machine.name, question.zone, "machine type"
     reply = question.account.ask("compute", "machine-types", "list", f"--filter=name={machine}")
     offered = zones_of(reply, machine)
-    fix = f"choose a zone that has it, or another machine: rdma-ray capacity shows where a {machine} can be had"
+    fix = f"choose a zone that has it, or another machine: rdma-ray capacity shows where {machine} can be had"
     if not offered:
         # gcloud prints an empty list after some errors, too.
         yield reply.unknown(check, f"the answer has no zone with a {machine}", fix)
@@ -112,7 +112,7 @@ def reservation_answers(question: Question) -> Iterator[PreflightAnswer]:
     elif status in ("DELETING", "INVALID") or over(end):
         yield reply.not_ok(check, "mismatch", f"{name} has ended (status {status}, end {end or 'none'})", fix)
     elif left is not None and left < needed:
-        found = f"{left:.0f} machines of {name} are free, and the stack has up to {needed} nodes"
+        found = f"{name} has {left:.0f} free machines, and the stack has up to {needed} nodes"
         yield reply.not_ok(check, "stock-out", found, "lower nodes.max, or free or buy machines")
     elif None in (left, over(end)) or not machine or not zone or status != "READY" or not closed:
         found = f"{name}: the answer does not say machine, zone, status READY, count and use (status {status})"
@@ -207,7 +207,8 @@ def subnetwork_answers(question: Question) -> Iterator[PreflightAnswer]:
         found = f"Private Google Access is off in {name}, so nodes reach no Google API"
         yield reply.not_ok(check, "setup", found, f"{update} --enable-private-ip-google-access")
     else:
-        yield reply.ok(check, f"{name} has both ranges and Private Google Access; a preview checks the rest")
+        found = f"{name} has both ranges and Private Google Access; the rights of GKE's agents there were not asked"
+        yield reply.ok(check, found)
 
 
 def bucket_answers(question: Question) -> Iterator[PreflightAnswer]:
