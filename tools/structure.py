@@ -23,7 +23,7 @@ FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for 
 # All of infra that a program on the cluster may import: it needs Python's library only.
 ON_CLUSTER = ("infra.listener", "infra.kubernetes.indexed_job_pod")
 # What workloads read of infra, and the modules that print Kubernetes objects.
-READ = ("infra.outputs", "infra.catalog", "infra.settings", "infra.terminal", *ON_CLUSTER)
+READ = ("infra.addresses", "infra.catalog", "infra.outputs", "infra.settings", "infra.terminal", *ON_CLUSTER)
 PRINTERS = [f"workloads.{each}" for each in ("client.plan", "nccl.manifest", "nccl.job_manifest", "render.commands")]
 CLIENTS = ("workloads.cli", "workloads.monitor.app")
 # What only some modules of infra, workloads and tools may use (docs/decisions/0036-start-ranks-in-one-place.md).

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,9 +19,8 @@ from workloads.options import ROOT, JsonFile, option
 from workloads.preflight.answers import PreflightAnswer, PreflightCheck, ask_all
 from workloads.preflight.eks import eks_checks
 from workloads.preflight.gke import gke_checks
-from workloads.terminal.console import Terminal, say, table_of, write_json
+from workloads.terminal.console import Terminal, say, write_json
 
-_fix = attrgetter("fix")
 STYLES: Mapping[str, str] = {"ok": "green", "not ok": "bold red", "unknown": "yellow"}
 
 
@@ -104,17 +101,19 @@ def document(answer: PreflightAnswer) -> Mapping[str, Any]:
 
 
 def show(answers: Sequence[PreflightAnswer], console: Console) -> None:
-    """Print a line for each answer, then what to do about those that are not ok."""
-    table = table_of(("", "check", "answer"), text=("", "check", "answer"))
-    table.columns[2].no_wrap, table.columns[2].overflow = False, "fold"
+    """Print a line for each answer, then what to do about those that are not ok, each thing once.
+
+    No table: at 80 columns the names of checks leave it no room for answers.
+    """
     for answer in answers:
         state = f"{answer.state}: {answer.cause}" if answer.cause else answer.state
-        table.add_row(state, answer.check, answer.found, style=STYLES[answer.state] if answer.state != "ok" else None)
-    console.print(table)
-    for fix, of_fix in groupby(sorted((each for each in answers if each.state != "ok"), key=_fix), key=_fix):
-        same = list(of_fix)
-        say(console, f"{', '.join(answer.check for answer in same)}: {fix}")
-        for asked in dict.fromkeys(answer.asked for answer in same if answer.asked):
+        say(console, f"{state:<18}{answer.check}: {answer.found}", STYLES[answer.state])
+    fixes: dict[str, list[PreflightAnswer]] = {}
+    for answer in (answer for answer in answers if answer.state != "ok"):
+        fixes.setdefault(answer.fix, []).append(answer)
+    for fix, helped in fixes.items():
+        say(console, f"\n{', '.join(answer.check for answer in helped)}\n  fix: {fix}")
+        for asked in dict.fromkeys(answer.asked for answer in helped if answer.asked):
             say(console, f"  asked: {asked}", style="dim")
     counts = Counter(answer.state for answer in answers)
-    say(console, ", ".join(f"{n} {state}" for state, n in sorted(counts.items())))
+    say(console, "\n" + ", ".join(f"{n} {state}" for state, n in sorted(counts.items())))

@@ -1,0 +1,137 @@
+"""Recorded answers of the AWS CLI: a program on PATH that gives them, and the situations that they make up."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.catalog.pins import EKS_RELEASES
+from tests.workloads.conftest import ROOT
+
+FOLDER = Path(__file__).parent / "aws"
+OPTIONS = ("--region=", "--output=json", "--profile=")
+FAKE = """\
+import json, re, sys, time
+line = " ".join(each for each in sys.argv[1:] if not each.startswith({options}))
+known = json.load(open({answers!r}))
+found = [each for each in known if re.fullmatch(each["argv"], line)]
+if len(found) != 1:
+    sys.stderr.write(f"{{len(found)}} recordings of: {{line}}")
+    sys.exit(99)
+[answer] = found
+time.sleep(answer.get("delay", 0))
+out = answer.get("stdout")
+if "allow" in answer:
+    names = line.partition("--action-names ")[2].split()
+    decide = answer.get("decide", {{}})
+    row = lambda name: {{"EvalActionName": name, "EvalResourceName": "*", "EvalDecision": "allowed", **answer["allow"]}}
+    out = {{"EvaluationResults": [{{**row(name), **decide.get(name, {{}})}} for name in names]}}
+if answer.get("images"):
+    names = line.partition("Values=")[2].split(",")
+    out = {{"Images": [{{"Name": name, "State": "available", "ImageId": "ami-1"}} for name in names]}}
+if out is not None:
+    print(json.dumps(out, indent=4))
+sys.stdout.write(answer.get("stdout-text", ""))
+sys.stderr.write(answer.get("stderr", ""))
+sys.exit(answer.get("exit", 0))
+"""
+
+
+@functools.cache
+def data(name: str) -> Any:
+    """Return a file of recordings."""
+    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def changed(value: Any, path: str, new: Any) -> None:
+    """Set what is at a path such as `Quotas.0.Value`."""
+    *parents, last = path.split(".")
+    for name in parents:
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    if isinstance(value, list):
+        value[int(last)] = new
+    else:
+        value[last] = new
+
+
+def answers_of(situation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the recordings of a situation by name."""
+    answers: dict[str, dict[str, Any]] = copy.deepcopy(data("recordings"))
+    version = EKS_RELEASES["1.35"]
+    answers["addons"]["stdout"] = {
+        "addons": [
+            {"addonName": name, "owner": "aws", "addonVersions": [{"addonVersion": pin}]}
+            for name, pin in version.items()
+        ]
+    }
+    for name, change in situation.get("answers", {}).items():
+        for each in [name] if name != "*" else [key for key in answers if key != "image"]:
+            answer = answers.setdefault(each, {})
+            for path, value in change.get("edit", {}).items():
+                changed(answer["stdout"], path, copy.deepcopy(value))
+            if "error" in change or "stdout" in change:
+                for key in ("stdout", "allow", "images"):
+                    answer.pop(key, None)
+            answer |= {key: value for key, value in change.items() if key not in ("edit", "error")}
+            answer |= data("errors")[change["error"]] if "error" in change else {}
+    return answers
+
+
+def install(folder: Path, answers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the programs `aws` and `docker`, which give these answers, into a folder for PATH."""
+    for program in ("aws", "docker"):
+        own = [each for each in answers.values() if each.get("program", "aws") == program]
+        path = folder / f"{program}.json"
+        path.write_text(json.dumps(own), encoding="utf-8")
+        script = FAKE.format(options=OPTIONS, answers=str(path))
+        (folder / program).write_text(f"#!{sys.executable} -SE\n{script}", encoding="utf-8")
+        (folder / program).chmod(0o755)
+
+
+def stack_file(folder: Path, situation: Mapping[str, Any]) -> Path:
+    """Write the stack file of a situation."""
+    original = ROOT / f"Pulumi.{situation.get('stack', 'eks')}.yaml"
+    document = yaml.safe_load(original.read_text(encoding="utf-8"))
+    for path, value in situation.get("set", {}).items():
+        key, _, field = path.partition(".")
+        if field:
+            document["config"].setdefault(key, {})[field] = value
+        elif value is None:
+            document["config"].pop(key, None)
+        else:
+            document["config"][key] = value
+    file = folder / "Pulumi.situation.yaml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return file
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which the recorded programs are the first on PATH."""
+    return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "300"}
+
+
+def expected(situation: Mapping[str, Any], check: str) -> tuple[str, str | None, str]:
+    """Return state, cause and a part of the text that a check has in a situation."""
+    for name, (state, cause, part) in situation["expect"].items():
+        if check.startswith(name) or (name == "*" and check != "region" and not check == "image"):
+            return state, cause, part
+    return "ok", None, ""
+
+
+def mappings(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every map in a JSON document."""
+    if isinstance(value, dict):
+        yield value
+        for each in value.values():
+            yield from mappings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from mappings(each)
