@@ -54,7 +54,9 @@ def actions(settings: EksSettings) -> list[str]:
 
     Those of one kind of resource are granted together by every usual policy, so the one that creates it stands for
     them. EKS checks ec2:RunInstances of the caller, whose launch template a node group uses (EKS docs,
-    launch-templates; unverified, 2026-11).
+    launch-templates), and FSx makes a service-linked role for the bucket (FSx for Lustre docs, setting-up; both
+    unverified, 2026-11). FSx makes a service-linked role for the bucket (FSx for Lustre docs,
+    setting-up; unverified, 2026-11).
     """
     storage, own_network = settings.storage.bucket is not None, not settings.on_users_network
     makes_group = EKS_CAPACITIES[settings.nodes.capacity].placement_group and settings.nodes.placement_group is None
@@ -70,9 +72,9 @@ def actions(settings: EksSettings) -> list[str]:
         "ec2:CreateFlowLogs": own_network and settings.hardening,
         "ec2:CreatePlacementGroup": makes_group,
         "autoscaling:PutScheduledUpdateGroupAction": settings.nodes.block_ends is not None,
-        "fsx:CreateFileSystem fsx:CreateDataRepositoryAssociation s3:PutBucketPolicy": storage,
+        "fsx:CreateFileSystem fsx:CreateDataRepositoryAssociation iam:CreateServiceLinkedRole": storage,
     }
-    return [action for names, needed in needs.items() if needed for action in names.split()]
+    return list(dict.fromkeys(action for names, needed in needs.items() if needed for action in names.split()))
 
 
 def permissions(aws: Aws, settings: EksSettings) -> Iterator[PreflightAnswer]:

@@ -116,7 +116,7 @@ def subnets(aws: Aws, settings: EksSettings) -> Iterator[PreflightAnswer]:
             asked=error.asked,
         )
         return
-    found = {row.get("SubnetId"): row for row in rows}
+    found = {text(row, "SubnetId"): row for row in rows}
     nodes = settings.nodes.max * ADDRESSES_PER_GPU_NODE + settings.cluster.system_nodes * ADDRESSES_PER_CPU_NODE
     plane = CONTROL_PLANE_ADDRESSES if settings.own_cluster else 0
     vpcs = [text(found.get(name), "VpcId") for name in names]

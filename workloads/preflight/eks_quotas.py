@@ -54,6 +54,8 @@ SHAPES = {"p": ("p",), "g": ("g", "vt"), "standard": tuple("acdhimrtz")}
 ENDED = ("expired", "cancelled", "failed", "payment-failed", "unsupported", "scheduled", "assessing")
 """States in which a reservation holds no machine, so that it does not count (EC2 API, CapacityReservation; that others
 count also without instances: EC2 docs, capacity reservations; unverified, 2026-11)."""
+ELSEWHERE = ("spot", "scheduled", "capacity-block")
+"""Kinds of instances that on-demand quotas do not count (EC2 API, Instance: instanceLifecycle, read 2026-11-28)."""
 INSTANCES = ("ec2", "describe-instances", "--filters=Name=instance-state-name,Values=pending,running")
 RESERVATIONS = ("ec2", "describe-capacity-reservations")
 
@@ -178,12 +180,11 @@ def on_demand_vcpus(aws: Aws, kind: str) -> float:
             vcpus = _vcpus_of_type(machine or "") or types.get(machine or "")
             if vcpus is None or count is None or count < 0:
                 raise aws.unclear(f"the vCPUs of a reservation of {machine} are not known", *RESERVATIONS)
-            reserved.add(row.get("CapacityReservationId"))
+            reserved.add(text(row, "CapacityReservationId"))
             total += count * vcpus
     for each in instances:
-        machine, lifecycle = text(each, "InstanceType"), each.get("InstanceLifecycle")
-        # Scheduled instances and those of a Capacity Block count elsewhere.
-        if lifecycle is not None or each.get("CapacityReservationId") in reserved:
+        machine, held = text(each, "InstanceType"), text(each, "CapacityReservationId")
+        if each.get("InstanceLifecycle") in ELSEWHERE or (held is not None and held in reserved):
             continue
         if machine is None or _counts(machine, kind):
             total += _known(aws, each)

@@ -95,7 +95,7 @@ def node_images(aws: Aws, version: str) -> PreflightAnswer:
     date = EKS_RELEASES[version]["node image"].rpartition("-")[2]
     names = [f"amazon-eks-node-al2023-x86_64-{variant}-{version}-v{date}" for variant in NODE_IMAGES]
     asked = ("ec2", "describe-images", "--owners=amazon", f"--filters=Name=name,Values={','.join(names)}")
-    states = {row.get("Name"): text(row, "State") for row in aws.rows("Images", *asked)}
+    states = {text(row, "Name"): text(row, "State") for row in aws.rows("Images", *asked)}
     if missing := [name for name in names if name not in states]:
         return PreflightAnswer(
             check="node images",

@@ -29,14 +29,6 @@ if len(found) != 1:
 [answer] = found
 time.sleep(answer.get("delay", 0))
 out = answer.get("stdout")
-if "allow" in answer:
-    names = line.partition("--action-names ")[2].split()
-    decide = answer.get("decide", {{}})
-    row = lambda name: {{"EvalActionName": name, "EvalResourceName": "*", "EvalDecision": "allowed", **answer["allow"]}}
-    out = {{"EvaluationResults": [{{**row(name), **decide.get(name, {{}})}} for name in names]}}
-if answer.get("images"):
-    names = line.partition("Values=")[2].split(",")
-    out = {{"Images": [{{"Name": name, "State": "available", "ImageId": "ami-1"}} for name in names]}}
 if out is not None:
     print(json.dumps(out, indent=4))
 sys.stdout.write(answer.get("stdout-text", ""))
@@ -66,22 +58,40 @@ def answers_of(situation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the recordings of a situation by name."""
     answers: dict[str, dict[str, Any]] = copy.deepcopy(data("recordings"))
     version = EKS_RELEASES["1.35"]
+    names = [
+        f"amazon-eks-node-al2023-x86_64-{each}-1.35-v{version['node image'][-8:]}" for each in ("nvidia", "standard")
+    ]
+    answers["node-images"]["stdout"] = {"Images": [{"Name": name, "State": "available"} for name in names]}
     answers["addons"]["stdout"] = {
         "addons": [
             {"addonName": name, "owner": "aws", "addonVersions": [{"addonVersion": pin}]}
             for name, pin in version.items()
+            if name not in ("node image", "autoscaler")
         ]
     }
+    policies = answers["policies"]
     for name, change in situation.get("answers", {}).items():
         for each in [name] if name != "*" else [key for key in answers if key != "image"]:
             answer = answers.setdefault(each, {})
+            # Or a recording that only this situation has.
+            answer |= {key: copy.deepcopy(value) for key, value in change.items() if key not in ("edit", "error")}
             for path, value in change.get("edit", {}).items():
                 changed(answer["stdout"], path, copy.deepcopy(value))
-            if "error" in change or "stdout" in change:
-                for key in ("stdout", "allow", "images"):
-                    answer.pop(key, None)
-            answer |= {key: value for key, value in change.items() if key not in ("edit", "error")}
-            answer |= data("errors")[change["error"]] if "error" in change else {}
+            if "error" in change:
+                answer.pop("stdout", None)
+                answer |= data("errors")[change["error"]]
+    if "stdout" not in policies and "stderr" not in policies:
+        rows = [
+            {
+                "EvalActionName": action,
+                "EvalResourceName": "*",
+                "EvalDecision": "allowed",
+                **policies["allow"],
+                **policies.get("decide", {}).get(action, {}),
+            }
+            for action in policies["actions"].split()
+        ]
+        policies["stdout"] = {"EvaluationResults": rows}
     return answers
 
 
@@ -121,7 +131,7 @@ def environment(folder: Path) -> dict[str, str]:
 def expected(situation: Mapping[str, Any], check: str) -> tuple[str, str | None, str]:
     """Return state, cause and a part of the text that a check has in a situation."""
     for name, (state, cause, part) in situation["expect"].items():
-        if check.startswith(name) or (name == "*" and check != "region" and not check == "image"):
+        if check.startswith(name) or (name == "*" and check != "region" and check != "image"):
             return state, cause, part
     return "ok", None, ""
 
