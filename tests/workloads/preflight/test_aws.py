@@ -16,7 +16,6 @@ from tests.hostile import run
 from tests.workloads.conftest import ROOT
 from tests.workloads.preflight.recorded_aws import answers_of, data, environment, expected, install, stack_file
 from workloads.exits import Exit
-from workloads.preflight.cli import Cli
 
 SITUATIONS = data("situations")
 
@@ -70,7 +69,7 @@ def test_questions_are_asked_side_by_side(tmp_path: Path) -> None:
 
 
 def test_slow_command_is_unknown_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(Cli.ask.__kwdefaults__ or {}, "answer_s", 1.0)
+    monkeypatch.setattr("workloads.preflight.cli.ANSWER_S", 1.0)
     situation = {**SITUATIONS[0], "answers": {"zones": {"delay": 60}}}
     _, answers = asked(tmp_path, situation, monkeypatch)
     assert answers["zone us-east-2a"]["state"] == answers["zone us-east-2b"]["state"] == "unknown"
