@@ -14,6 +14,8 @@ from workloads.preflight.cli import Cli, NoAnswerError
 ABSENT = "absent"
 """Kind of a `NoAnswerError`: AWS says that the thing that was asked for does not exist."""
 MOST_ROWS = 100_000
+MORE = ("NextToken", "nextToken", "IsTruncated")
+"""What an answer has if rows are missing. The AWS CLI reads every page, unless it is told not to."""
 
 AWS = Cli(
     program="aws",
@@ -38,7 +40,8 @@ AWS = Cli(
         "signed-out": re.compile(
             r"\((?:ExpiredToken\w*|RequestExpired|InvalidClientTokenId|UnrecognizedClient\w*|AuthFailure|"
             r"InvalidToken|SignatureDoesNotMatch)\)|Unable to locate credentials|[Tt]oken has expired|SSO [Ss]ession|"
-            r"SSO Token|aws (?:sso )?login|config profile \(|Error when retrieving|Partial credentials|Unable to parse"
+            r"SSO Token|aws (?:sso )?login|config profile \(|Error when retrieving|Enter MFA code|Partial credentials|"
+            r"Unable to parse"
         ),
         "old": re.compile(r"Invalid choice|Unknown options|invalid choice"),
         "slow": re.compile(r"Could not connect to the endpoint|[Tt]imeout on endpoint|Could not resolve"),
@@ -90,7 +93,7 @@ class Aws:
         found = answer.get(key) if isinstance(answer, Mapping) else None
         if not isinstance(found, list) or not all(isinstance(row, Mapping) for row in found):
             raise self.unclear(f"the answer has no list {key}", *arguments)
-        if len(found) > MOST_ROWS or answer.get("NextToken") or answer.get("nextToken"):
+        if len(found) > MOST_ROWS or any(answer.get(key) for key in MORE):
             raise self.unclear(f"the answer has a part of {key} only", *arguments)
         return found
 

@@ -49,8 +49,8 @@ ADDRESSES = Quota("ec2", "L-0263D0A3", "EC2-VPC Elastic IPs")
 VPCS = Quota("vpc", "L-F678F1CE", "VPCs per Region")
 ENDPOINTS = Quota("vpc", "L-29B6F2EB", "Interface VPC endpoints per VPC")
 
-SHAPES = {"p": ("p",), "g": ("g", "vt"), "standard": tuple("acdhimrtz")}
-"""Letters of the machines that a quota counts, by those of the quota."""
+SHAPES = {"p": ("p",), "g": ("g", "gr", "vt"), "standard": (*"acdhimrtz", "im", "is")}
+"""Letters of the machines that a quota counts, by those of the quota. Others, such as trn, have their own."""
 ENDED = ("expired", "cancelled", "failed", "payment-failed", "unsupported", "scheduled", "assessing")
 """States in which a reservation holds no machine, so that it does not count (EC2 API, CapacityReservation; that others
 count also without instances: EC2 docs, capacity reservations; unverified, 2026-11)."""
@@ -216,8 +216,7 @@ def _counts(machine: str, kind: str) -> bool:
     letters = re.match(r"[a-z]+", machine)
     if letters is None:
         return True
-    # High memory (u-6tb1), Inferentia, Trainium and others have quotas of their own.
-    return letters[0] in SHAPES[kind] or (kind == "standard" and letters[0] in ("im", "is", "mac"))
+    return letters[0] in SHAPES[kind]
 
 
 def _known(aws: Aws, instance: Mapping[str, Any]) -> float:

@@ -15,6 +15,8 @@ from workloads.preflight.eks_quotas import RESERVATIONS, quotas, raise_command
 from workloads.preflight.fields import number, text
 
 GROUPS = ("ec2", "describe-placement-groups")
+OF_NODES = {"InstancePlatform": "Linux/UNIX", "Tenancy": "default"}
+"""What a reservation of EKS nodes has (EC2 API, CapacityReservation, read 2026-11-28)."""
 WAITING = ("scheduled", "pending", "payment-pending", "assessing", "delayed")
 """States of a Capacity Block that is bought and has not begun (EC2 API, CapacityReservation, read 2026-11-28)."""
 BUY = "rdma-ray capacity lists the blocks on offer; buy one, and set nodes.reservation and nodes.blockEnds"
@@ -55,7 +57,7 @@ def reservation(aws: Aws, settings: EksSettings, name: str) -> PreflightAnswer:
     if kind != nodes.capacity:
         words = {"capacity-block": "a Capacity Block", "reservation": "an On-Demand Capacity Reservation"}
         return _answer(aws, name, "mismatch", f"it is {words[kind]}", f"set nodes.capacity to {kind}")
-    for key, expected in (("InstancePlatform", "Linux/UNIX"), ("Tenancy", "default")):
+    for key, expected in OF_NODES.items():
         if (value := text(row, key)) != expected:
             fix = f"make one with {key} {expected}"
             return _answer(aws, name, "mismatch", f"its {key} is {value or 'not told'}", fix, unknown=value is None)
@@ -160,11 +162,12 @@ def reservation_group(aws: Aws, settings: EksSettings, arn: str) -> PreflightAns
     asked = ("resource-groups", "list-group-resources", f"--group={arn}")
     found = aws.rows("Resources", *asked)
     ids = {str(text(row, "Identifier", "ResourceArn")).rpartition("/")[2] for row in found}
+    needs = {"InstanceType": settings.nodes.machine, "State": "active", **OF_NODES}
     free, fits = 0.0, 0
     for row in aws.rows("CapacityReservations", *RESERVATIONS):
         name, count = text(row, "CapacityReservationId"), number(row, "AvailableInstanceCount")
         zone = settings.location in (text(row, "AvailabilityZone"), text(row, "AvailabilityZoneId"))
-        fit = zone and text(row, "InstanceType") == settings.nodes.machine and text(row, "State") == "active"
+        fit = zone and all(text(row, key) == value for key, value in needs.items())
         if name in ids and fit and count is not None and count >= 0:
             free, fits = free + count, fits + 1
     most, line = settings.nodes.max, aws.line(*asked)

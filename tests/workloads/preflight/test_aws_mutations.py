@@ -47,6 +47,7 @@ NOT_READ: Mapping[str, str] = {
     # Without them the decision is final, and the organization is asked.
     "policies": "EvalResourceName MissingContextValues",
     "role": "Path",
+    "group": "ResourceType ResourceIdentifiers QueryErrors",
     # One of the zone's names is enough, and a reservation of an unknown owner counts.
     "reservations": "OwnerId AvailabilityZoneId AvailabilityZone EbsOptimized EphemeralStorage EndDateType "
     "InstanceMatchCriteria CreateDate CapacityAllocations",
@@ -57,6 +58,7 @@ NOT_READ_OF_RESERVATION = {
     "on-demand": "CapacityReservationId InstanceType State InstancePlatform Tenancy AvailableInstanceCount StartDate "
     "Tags",
     "reservation": "StartDate Tags",
+    "group": "StartDate Tags TotalInstanceCount",
     # Its size is in a tag until it begins.
     "capacity-block": "AvailableInstanceCount TotalInstanceCount",
 }
@@ -112,7 +114,9 @@ def stack(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def test_no_field_that_is_read_can_be_missing(stack: Stack) -> None:
     silent = []
     for name, stdout in stack.recordings():
-        of_reservation = NOT_READ_OF_RESERVATION[stack.settings.nodes.capacity] if name == "reservations" else ""
+        nodes = stack.settings.nodes
+        kind = "group" if (nodes.reservation or "").startswith("arn:") else nodes.capacity
+        of_reservation = NOT_READ_OF_RESERVATION[kind] if name == "reservations" else ""
         not_read = f"{NOT_READ.get(name, '')} {of_reservation}".split()
         for number, row in enumerate(mappings(stdout)):
             for key in (key for key in row if key not in not_read):
