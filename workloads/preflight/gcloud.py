@@ -116,7 +116,9 @@ class Account:
     def of(cls, config: Mapping[str, Any], variables: Mapping[str, str]) -> Account:
         """Return the account for the map of a stack file and the environment."""
         found = (config.get("gcp:project"), *(variables.get(name) for name in PROVIDER_VARIABLES))
-        return cls(next((str(project) for project in found if project), None))
+        named = next((project for project in found if project), None)
+        # An encrypted value is a map, which is not for output.
+        return cls(None if named is None else named if isinstance(named, str) else f"a {type(named).__name__}")
 
     @property
     def own(self) -> Any:

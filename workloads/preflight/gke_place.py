@@ -135,7 +135,7 @@ def reservation_answers(question: Question) -> Iterator[PreflightAnswer]:
 def machines_left(reservation: object) -> float | None:
     """Return the machines of a reservation that are not in use; None if the answer does not say it.
 
-    The API prints what is 0 as a string, "0"; a missing count is unknown.
+    The API prints what is 0 as a string, "0"; a missing count is unknown (RESERVATIONS).
     """
     count = number(reservation, "specificReservation", "count")
     used = number(reservation, "specificReservation", "inUseCount")

@@ -14,12 +14,17 @@ from workloads.preflight.gcloud import Question, Reply
 
 ALLOCATION = "Compute Engine docs, allocation quotas (compute/resource-usage), read 2026-11"
 FLEX_QUOTA = (
-    "Google's guide to GPU access for startups, part 2, 2025: DWS Flex consumes the preemptible quota of the GPU "
-    "(gist.github.com/ankdeshm)"
+    "The Startup's Guide to GPU Access on Google Cloud, part 2 (gist.github.com/ankdeshm), read 2026-11-28: DWS Flex "
+    "consumes the preemptible quota of the GPU"
 )
-SPOT_QUOTA = "Compute Engine docs, create-use-spot: without preemptible quota, Spot VMs consume that of standard VMs"
+SPOT_QUOTA = (
+    "Compute Engine docs, create-use-spot: without preemptible quota, Spot VMs consume that of standard VMs; "
+    "hail-is/hail #10588, 2021-06-25: Google suggests to take a preemptible quota of 0 for none"
+)
 NAT_QUOTA = "Cloud NAT docs, quota: NAT addresses count as static and as in-use addresses, read 2026-11"
-FAMILY_QUOTA = "Cloud Quotas docs, quotas/understand-limits: GPUS-PER-GPU-FAMILY-per-project-region, read 2026-11"
+FAMILY_QUOTA = (
+    "Cloud Quotas docs, example of a rollout and implement-common-use-cases: dimensionsInfos, read 2026-11-28"
+)
 
 PREEMPTIBLE = ("flex-start", "flex-start-queued", "spot")
 """Kinds of capacity that count as preemptible (FLEX_QUOTA; SPOT_QUOTA)."""
@@ -87,6 +92,7 @@ def regional_needs(settings: GkeSettings) -> Iterator[Need]:
         yield _sure(metric, made * nodes.boot_disk_gib, f"boot disks of {made} nodes, {nodes.boot_disk_gib} GB each")
     yield _sure("INSTANCES", made + system.system_nodes, f"{made} nodes and {system.system_nodes} CPU nodes")
     if not settings.on_users_network:
+        # NAT_QUOTA
         for metric in ("STATIC_ADDRESSES", "IN_USE_ADDRESSES"):
             yield _sure(metric, 1, "at least one address of the NAT gateway")
 
@@ -209,21 +215,22 @@ def family_answers(question: Question) -> Iterator[PreflightAnswer]:
 def family_limit(document: object, family: str, region: str) -> float | None:
     """Return the limit of a family of GPUs in a region, -1 for none; None if the answer does not say it.
 
-    Of the entries that apply, the one with most dimensions wins (FAMILY_QUOTA). An entry without a value has no limit
-    of its own, which is not the same as no limit.
+    Of the entries that apply, the one with most dimensions wins, and a family before a region (FAMILY_QUOTA). An entry
+    without a value says nothing.
     """
     if text(document, "quotaId") != FAMILY_ID:
         return None
     ours = {"gpu_family": family, "region": region}
-    best: tuple[int, float | None] = (-1, None)
+    best: tuple[tuple[int, bool], float | None] = ((-1, False), None)
     for entry in entries(document, "dimensionsInfos") or ():
         dimensions = entry.get("dimensions", {})
         if not isinstance(dimensions, Mapping) or not dimensions.items() <= ours.items():
             continue
         if "region" not in dimensions and region not in (texts(entry, "applicableLocations") or ()):
             continue
-        if len(dimensions) > best[0]:
-            best = (len(dimensions), number(entry, "details", "value") if has(entry, "details", "value") else None)
+        rank = (len(dimensions), "gpu_family" in dimensions)
+        if rank > best[0]:
+            best = (rank, number(entry, "details", "value") if has(entry, "details", "value") else None)
     return best[1]
 
 

@@ -17,6 +17,7 @@ ADVICE = (
 MODELS = {"flex-start": "FLEX_START", "flex-start-queued": "FLEX_START", "spot": "SPOT"}
 """Provisioning model of the kinds of capacity that Google scores (gcloud reference, beta compute advice capacity)."""
 HIGH, LOW = 0.7, 0.3
+"""From where on a chance is high, and up to where it is low (ADVICE)."""
 MOST_MACHINES = 1000
 """Machines of one question, at most (google-cloud docs, advice.capacity: size)."""
 

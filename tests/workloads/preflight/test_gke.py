@@ -100,6 +100,7 @@ def test_situation(
     assert code == situation["exit"]
     printed = capsys.readouterr()
     assert not UNPRINTABLE.search(printed.out + printed.err)
+    assert "ya29." not in printed.out + printed.err + json.dumps(document)
 
 
 def test_every_recorded_failure_has_an_origin() -> None:
