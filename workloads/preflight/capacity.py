@@ -35,8 +35,8 @@ def capacity(
     about your quota: see `rdma-ray preflight`.
 
     Example: rdma-ray capacity gke
-    Exit codes: 0 something can be had, 1 the stack file has problems, 2 nothing
-    can be had, 5 it is unknown.
+    Exit codes: 0 there is an offer, however small its score, 1 the stack file has
+    problems, 2 nothing can be had, 5 it is unknown.
     """
     file = file_of(stack)
     terminal = Terminal(stderr=True, highlight=False)

@@ -13,7 +13,7 @@ from workloads.preflight.cli import NoAnswerError
 from workloads.preflight.fields import entries, text
 from workloads.preflight.gcloud import Account, Question
 from workloads.preflight.gke_place import machines_left, zones_of
-from workloads.preflight.gke_stock import MODELS, MOST_MACHINES, advice, score_of
+from workloads.preflight.gke_stock import MODELS, advice, score_of
 from workloads.preflight.offers import NO, UNKNOWN, Offer, OfferQuestion, price
 
 CALENDAR_DAYS, CALENDAR_AHEAD_DAYS = 7, 28
@@ -99,7 +99,7 @@ def lines_of(settings: GkeSettings, config: Mapping[str, Any], zone: str, kind: 
 
 def _scored(question: Question, kinds: Sequence[str], zone: str, lines: Any) -> Iterator[Offer]:
     """Yield the offers of the kinds of capacity that one score is about."""
-    settings, size = question.settings, min(question.settings.nodes.max, MOST_MACHINES)
+    settings, size = question.settings, question.settings.nodes.max
     cost = {kind: price(settings.machine.name, kind, question.region) for kind in kinds}
     try:
         reply = advice(question, kinds[0], zone)

@@ -32,10 +32,10 @@ def preflight(
 ) -> int:
     """Ask your account whether it has what a stack needs.
 
-    Before `make up`: the quota of the stack's kind of capacity, APIs, roles, the machine in the
-    zone, the reservation, versions and the image. All questions are asked at the
-    same time by the cloud's command line (gcloud, aws), and only read. What has no
-    answer is unknown, never ok.
+    Before `make up`: the quota of the stack's kind of capacity, APIs, roles, the
+    machine in the zone, the reservation, versions and the image. All questions are
+    asked at the same time by the cloud's command line (gcloud, aws), and only read.
+    What has no answer is unknown, never ok.
 
     Example: rdma-ray preflight gke
     Exit codes: 0 all ok, 1 the stack file has problems, 2 something is not ok,

@@ -64,7 +64,7 @@ def regional_needs(settings: GkeSettings) -> Iterator[Need]:
     preemptible = sum(count for kind, count in pools.items() if kind in PREEMPTIBLE)
     preemptible = min(preemptible, nodes.max) if settings.compute_class else preemptible
     standard = pools["on-demand"]
-    gpu = f"NVIDIA_{machine.gpu.upper().replace(' ', '_')}_GPUS"
+    gpu = f"NVIDIA_{machine.gpu}_GPUS"
     flexible = any(kind.startswith("flex-start") for kind in pools)
     if machine.gpus and preemptible:
         kinds = " and ".join(kind for kind in pools if kind in PREEMPTIBLE)

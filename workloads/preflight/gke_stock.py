@@ -18,8 +18,6 @@ MODELS = {"flex-start": "FLEX_START", "flex-start-queued": "FLEX_START", "spot":
 """Provisioning model of the kinds of capacity that Google scores (gcloud reference, beta compute advice capacity)."""
 HIGH, LOW = 0.7, 0.3
 """From where on a chance is high, and up to where it is low (ADVICE)."""
-MOST_MACHINES = 1000
-"""Machines of one question, at most (google-cloud docs, advice.capacity: size)."""
 
 
 class Score(NamedTuple):
@@ -43,7 +41,7 @@ def advice(question: Question, kind: str, zone: str) -> Reply:
     return question.account.ask(
         *("beta", "compute", "advice", "capacity", f"--region={zone.rpartition('-')[0]}", f"--zones={zone}"),
         f"--provisioning-model={MODELS[kind]}",
-        f"--size={min(settings.nodes.max, MOST_MACHINES)}",
+        f"--size={settings.nodes.max}",
         f"--instance-selection-machine-types={settings.machine.name}",
         "--target-distribution-shape=any-single-zone",
         # Required with FLEX_START only.
@@ -52,11 +50,8 @@ def advice(question: Question, kind: str, zone: str) -> Reply:
 
 
 def score_of(reply: Reply, zone: str, size: int) -> Score:
-    """Return the score of `size` machines in a zone. gcloud prints the response, or a list with it."""
-    document = reply.document
-    if isinstance(document, list) and len(document) == 1:
-        document = document[0]
-    for recommendation in entries(document, "recommendations") or ():
+    """Return the score of `size` machines in a zone."""
+    for recommendation in entries(reply.document, "recommendations") or ():
         shards = entries(recommendation, "shards") or ()
         here = [shard for shard in shards if (text(shard, "zone") or "").rpartition("/")[2] == zone]
         machines = sum(number(shard, "instanceCount") or 0 for shard in here)
@@ -88,7 +83,7 @@ def stock_answers(question: Question, kind: str) -> Iterator[PreflightAnswer]:
             asked=error.asked,
         )
         return
-    score = score_of(reply, zone, min(nodes, MOST_MACHINES))
+    score = score_of(reply, zone, nodes)
     found = f"{nodes} × {machine} in {zone}: {score.words}"
     if score.obtainability is not None:
         found = f"{found} (obtainability {score.obtainability:.1f} of 1)"
