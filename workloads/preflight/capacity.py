@@ -95,7 +95,7 @@ def show(offers: Sequence[Offer], console: Console) -> None:
         row = (offer.where, offer.kind, offer.available, score, cost, chosen)
         table.add_row(*row, style=STYLES.get(offer.available))
     console.print(table)
-    say(console, "$/h: list price of a node; – is not known", style="dim")
+    say(console, "$/h: at most, by list prices; – is not known", style="dim")
     for note in dict.fromkeys(f"{offer.where}, {offer.kind}: {offer.note}" for offer in offers if offer.note):
         say(console, note)
     for asked in dict.fromkeys(offer.asked for offer in offers if offer.asked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from infra.catalog.prices import PRICES, REGIONS
+from infra.catalog.prices import price_of
 from workloads.preflight.cli import NoAnswerError
 
 UNKNOWN = "unknown"
@@ -65,5 +65,5 @@ def _with(offer: Offer, note: str, asked: str = "") -> Offer:
 
 
 def price(machine: str, kind: str, region: str) -> float | None:
-    """Return the list price of a node by the hour in a region, US dollars; None if it is not known."""
-    return PRICES.get((machine, kind)) if region in REGIONS.values() else None
+    """Return what a node costs at most by the hour in a region, by list prices, US dollars; None if it is not known."""
+    return price_of(machine, kind, region).dollars
