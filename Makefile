@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: setup ## bring STACK up; if it is local, benchmark it and train on it; SET="nodes.count=3" changes settings first
-	@$(VENV) -m tools.stack up --stack "$(STACK)" --set "$(SET)"
+up: setup ## bring STACK up; if it is local, benchmark it and train on it; SET="nodes.count=3" changes settings first; PREFLIGHT=skip
+	@$(VENV) -m tools.stack up --stack "$(STACK)" --set "$(SET)" $(if $(filter skip,$(PREFLIGHT)),--skip-preflight)
 
 preview: setup ## show what `make up` would change in STACK
 	@$(VENV) -m tools.stack preview --stack "$(STACK)"

@@ -33,6 +33,7 @@ from infra.settings.cost import summary
 from infra.settings.problems import SettingsError, empty_passphrase
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import DESTROY, UP, Place, UnclearError, mend_state_folder, settle
+from workloads.exits import Exit
 from workloads.feedback.engine_runs import recording
 from workloads.nccl.report import largest
 from workloads.nccl.result import BenchResult
@@ -79,10 +80,10 @@ class Stack:
         """Whether the stack's cluster is on this machine."""
         return self.settings.target == "local"
 
-    def up(self, changes: list[str]) -> None:
+    def up(self, changes: list[str], *, ask: bool = True) -> None:
         """Change settings ("nodes.count=3"), and bring the stack up; a local one runs a benchmark and a training.
 
-        After a failure the cluster stays up, for inspection.
+        After a failure the cluster stays up, for inspection. `ask` is whether pre-flight precedes a first `up`.
         """
         self._require_passphrase()
         self._select()
@@ -91,6 +92,8 @@ class Stack:
         if self.is_local:
             self._up_local()
         else:
+            if ask and not self._has_resources():
+                self._preflight()
             self._up_cloud()
 
     def preview(self) -> None:
@@ -170,6 +173,18 @@ class Stack:
         print(f"\nStack {self.name} is up; {nodes}. How to connect: docs/{self.settings.target}.md")
         if isinstance(self.settings, CloudSettings):
             print(f"Cost: {summary(self.settings)}")
+
+    def _preflight(self) -> None:
+        """Exit if the account lacks something that a new stack needs. An existing stack is part of what it uses."""
+        try:
+            run(RDMA_RAY, "preflight", self.name)
+        except CommandFailedError as failure:
+            if failure.status == Exit.BELOW:
+                go_on = f"make up STACK={self.name} PREFLIGHT=skip"
+                sys.exit(f"\nNothing was created. Fix what is not ok, or go on without: {go_on}")
+            if failure.status != Exit.NOT_AS_ASKED:
+                raise
+            print("\nNothing is known to be missing; what is unknown may still fail. Going on.\n", flush=True)
 
     def _require_passphrase(self) -> None:
         """Exit if a cloud stack of the state in this clone would get an empty passphrase, which its first use sets."""
@@ -351,6 +366,7 @@ def main() -> int:
     parser.add_argument("command", choices=["up", "preview", "down"])
     parser.add_argument("--stack", default=DEFAULT_STACK)
     parser.add_argument("--set", default="", metavar="KEY=VALUE …", help="settings to change first: nodes.count=3")
+    parser.add_argument("--skip-preflight", action="store_true", help="do not ask the account before a first up")
     arguments = parser.parse_args()
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -363,7 +379,12 @@ def main() -> int:
         signal.signal(number, interrupt)
     try:
         stack = Stack(arguments.stack)
-        commands = {"up": lambda: stack.up(arguments.set.split()), "preview": stack.preview, "down": stack.down}
+        ask = not arguments.skip_preflight
+        commands = {
+            "up": lambda: stack.up(arguments.set.split(), ask=ask),
+            "preview": stack.preview,
+            "down": stack.down,
+        }
         commands[arguments.command]()
     except CommandFailedError as failure:
         print(f"\nmake {arguments.command}: {failure}", file=sys.stderr)

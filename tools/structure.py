@@ -22,9 +22,10 @@ TOP = "cli doctor feedback image monitor nccl preflight render run serving slurm
 FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for name in names.split()}
 # All of infra that a program on the cluster may import: it needs Python's library only.
 ON_CLUSTER = ("infra.listener", "infra.kubernetes.indexed_job_pod")
-# What workloads read of infra, and the modules that print Kubernetes objects.
+# What workloads read of infra, and the modules that print Kubernetes objects or try to create them.
 READ = ("infra.addresses", "infra.catalog", "infra.outputs", "infra.settings", "infra.terminal", *ON_CLUSTER)
-PRINTERS = [f"workloads.{each}" for each in ("client.plan", "nccl.manifest", "nccl.job_manifest", "render.commands")]
+PRINTING = ("client.plan", "nccl.manifest", "nccl.job_manifest", "preflight.kubernetes", "render.commands")
+PRINTERS = [f"workloads.{each}" for each in PRINTING]
 CLIENTS = ("workloads.cli", "workloads.monitor.app")
 # What only some modules of infra, workloads and tools may use (docs/decisions/0036-start-ranks-in-one-place.md).
 HOMES = {

@@ -24,6 +24,8 @@ from infra.settings.common import pairs
 OLDEST_FOR_JOBS = (1, 33)
 """Kubernetes with the success policy of a Job (KEP-3998, stable in 1.33)."""
 QUEUE_APIS = (KUEUE_API, f"{KUEUE_API.partition('/')[0]}/v1beta1")
+UNANSWERED = "The cluster did not answer a question"
+"""How the problem of a check without an answer begins."""
 KUBERAY_CHOICE = Choice(
     path="installKuberay", use_theirs="set installKuberay to false", install="set installKuberay to true"
 )
@@ -65,7 +67,7 @@ def _answered(found: Found, check: Check) -> list[Problem]:
     try:
         return [*check(found)]
     except KubectlError as error:
-        return [found.problem(f"The cluster did not answer a question: {error}.", ASK, "context")]
+        return [found.problem(f"{UNANSWERED}: {error}.", ASK, "context")]
 
 
 def _reached(found: Found) -> Iterator[Problem]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import stat
+
 import pytest
 
+from rehearsal.engine.workspace import ROOT
 from tests.clone import Clone
+from workloads.exits import Exit
 
 FIVE_MISTAKES = """config:
   rdma-ray:target: gke
@@ -92,3 +97,27 @@ def test_wrong_change_is_refused_and_leaves_the_stack_file_alone(clone: Clone, c
     assert message in " ".join(said.split())
     assert (clone.path / "Pulumi.local.yaml").read_text() == before
     assert clone.resources() == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "arguments", "asked", "goes_on"),
+    [
+        (Exit.BELOW, (), True, False),
+        (Exit.NOT_AS_ASKED, (), True, True),
+        (Exit.BELOW, ("PREFLIGHT=skip",), False, True),
+    ],
+)
+def test_first_up_on_a_cloud_asks_the_account(
+    fresh_clone: Clone, status: Exit, arguments: tuple[str, ...], asked: bool, goes_on: bool
+) -> None:
+    """Whatever it says, the engine here has no plugin for a cloud, so nothing is created."""
+    shutil.copy(ROOT / "Pulumi.gke.yaml", fresh_clone.path)
+    command = fresh_clone.path / "bin" / "rdma-ray"
+    command.write_text(f"#!/bin/sh\necho asked: $*\nexit {status}\n")
+    command.chmod(stat.S_IRWXU)
+    fresh_clone.environment["PULUMI_CONFIG_PASSPHRASE"] = "x"
+    said = fresh_clone.run("make", "up", "STACK=gke", *arguments, check=False)
+    assert ("asked: preflight gke" in said) == asked, said
+    assert ("Updating (gke)" in said) == goes_on, said
+    assert ("Nothing was created. Fix what is not ok" in said) != goes_on, said
+    assert fresh_clone.resources("gke") == {}

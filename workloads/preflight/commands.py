@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from infra.settings import EksSettings, GkeSettings, Settings
+from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Settings
 from infra.settings.problems import SettingsError
 from infra.settings.stack_file import read_config
 from workloads.client.plan import read_settings
@@ -19,6 +19,7 @@ from workloads.options import ROOT, JsonFile, option
 from workloads.preflight.answers import PreflightAnswer, PreflightCheck, ask_all
 from workloads.preflight.eks import eks_checks
 from workloads.preflight.gke import gke_checks
+from workloads.preflight.kubernetes import kubernetes_checks
 from workloads.terminal.console import Terminal, say, write_json
 
 STYLES: Mapping[str, str] = {"ok": "green", "not ok": "bold red", "unknown": "yellow"}
@@ -34,8 +35,8 @@ def preflight(
 
     Before `make up`: the quota of the stack's kind of capacity, APIs, roles, the
     machine in the zone, the reservation, versions and the image. All questions are
-    asked at the same time by the cloud's command line (gcloud, aws), and only read.
-    What has no answer is unknown, never ok.
+    asked at the same time by the cloud's command line (gcloud, aws; kubectl on target
+    kubernetes), and only read. What has no answer is unknown, never ok.
 
     Example: rdma-ray preflight gke
     Exit codes: 0 all ok, 1 the stack file has problems, 2 something is not ok,
@@ -85,6 +86,8 @@ def checks_of(file: Path) -> list[PreflightCheck]:
         return [*gke_checks(settings, config)]
     if isinstance(settings, EksSettings):
         return [*eks_checks(settings, config)]
+    if isinstance(settings, KubernetesSettings):
+        return [*kubernetes_checks(settings, file.name.split(".")[1])]
     raise account_needed(file, settings)
 
 
