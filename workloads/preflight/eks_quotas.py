@@ -73,8 +73,8 @@ def quota_checks(aws: Aws, settings: EksSettings) -> Iterator[PreflightCheck]:
     elif capacity == "spot":
         yield PreflightCheck(f"quota of spot {family}", lambda: [_unnamed(aws, family, nodes * vcpus, words)])
     cpus, most = settings.cpu_node_vcpus, settings.cluster.system_nodes
-    words = f"{most} x {settings.cluster.system_machine} of {cpus} vCPUs"
-    yield _check(aws, STANDARD, most * cpus, words, partial(on_demand_vcpus, aws, "standard"))
+    of_cpus = f"{most} x {settings.cluster.system_machine} of {cpus} vCPUs"
+    yield _check(aws, STANDARD, most * cpus, of_cpus, partial(on_demand_vcpus, aws, "standard"))
     if settings.on_users_network:
         return
     yield _check(aws, VPCS, 1, "1 VPC", partial(_vpcs, aws))
@@ -122,6 +122,8 @@ def quota_answer(aws: Aws, quota: Quota, needed: int, words: str, use: Callable[
         words: What the needed amount consists of.
         use: Returns what is in use. Raises NoAnswerError.
     """
+    if needed <= 0:
+        raise aws.unclear("the catalog does not have the vCPUs of the machine", *quotas(quota.service))
     limit, asked = limit_of(aws, quota), aws.line(*quotas(quota.service))
     used = use() if limit >= needed else 0
     enough = limit - used >= needed
