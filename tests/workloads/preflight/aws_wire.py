@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import requests
 from moto import mock_aws
 
-from infra.catalog.pins import EKS_RELEASES
+from infra.catalog.pins import EKS, EKS_RELEASES
 
 EC2_XML = (
     '<?xml version="1.0"?><{action}Response xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'
@@ -84,10 +84,10 @@ def quotas(request: dict[str, str]) -> str:
 def eks(path: str) -> str | None:
     """Return the answer of EKS to a GET that moto lacks. Times are seconds (EKS API, DescribeClusterVersions)."""
     if path == "/cluster-versions":
-        row = {"clusterVersion": "1.35", "clusterType": "eks", "versionStatus": "STANDARD_SUPPORT"}
+        row = {"clusterVersion": EKS, "clusterType": "eks", "versionStatus": "STANDARD_SUPPORT"}
         return json.dumps({"clusterVersions": [{**row, "endOfStandardSupportDate": 1806105600}]})
     if path == "/addons/supported-versions":
-        pins = [(name, pin) for name, pin in EKS_RELEASES["1.35"].items() if name not in ("node image", "autoscaler")]
+        pins = [(name, pin) for name, pin in EKS_RELEASES[EKS].items() if name not in ("node image", "autoscaler")]
         rows = [{"addonName": name, "addonVersions": [{"addonVersion": pin}], "owner": "aws"} for name, pin in pins]
         return json.dumps({"addons": rows})
     return None

@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
-from infra.catalog.pins import EKS_RELEASES
+from infra.catalog.pins import AWS_RAY_TRAIN, EKS, EKS_NEXT, EKS_RELEASES, RAY
 from tests.workloads.conftest import ROOT
 
+PINS = {"<eks>": EKS, "<eks next>": EKS_NEXT, "<ray>": RAY, "<image>": AWS_RAY_TRAIN}
 FOLDER = Path(__file__).parent / "aws"
 OPTIONS = ("--region=", "--output=json", "--profile=")
 FAKE = """\
@@ -40,7 +41,10 @@ sys.exit(answer.get("exit", 0))
 @functools.cache
 def data(name: str) -> Any:
     """Return a file of recordings."""
-    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    for pin, value in PINS.items():
+        text = text.replace(pin, value)
+    return yaml.safe_load(text)
 
 
 def changed(value: Any, path: str, new: Any) -> None:
@@ -57,9 +61,9 @@ def changed(value: Any, path: str, new: Any) -> None:
 def answers_of(situation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the recordings of a situation by name."""
     answers: dict[str, dict[str, Any]] = copy.deepcopy(data("recordings"))
-    version = EKS_RELEASES["1.35"]
+    version = EKS_RELEASES[EKS]
     names = [
-        f"amazon-eks-node-al2023-x86_64-{each}-1.35-v{version['node image'][-8:]}" for each in ("nvidia", "standard")
+        f"amazon-eks-node-al2023-x86_64-{each}-{EKS}-v{version['node image'][-8:]}" for each in ("nvidia", "standard")
     ]
     answers["node-images"]["stdout"] = {"Images": [{"Name": name, "State": "available"} for name in names]}
     answers["addons"]["stdout"] = {

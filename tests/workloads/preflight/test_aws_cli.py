@@ -14,6 +14,7 @@ from typing import Any
 import boto3
 import pytest
 
+from infra.catalog.pins import EKS, EKS_NEXT, RAY
 from infra.settings import EksSettings, from_stack_file
 from infra.settings.stack_file import read_config
 from tests.workloads.conftest import ROOT
@@ -28,7 +29,8 @@ from workloads.preflight.eks_versions import cluster
 pytestmark = pytest.mark.skipif(shutil.which("aws") is None, reason="the AWS CLI is not installed")
 
 RESERVED = {"rdma-ray:nodes.capacity": "reservation", "rdma-ray:nodes.reservation": "cr-0123456789abcdef0"}
-IMAGE = "123456789012.dkr.ecr.us-east-2.amazonaws.com/ray:2.60.0-v1"
+TAG = f"{RAY}-v1"
+IMAGE = f"123456789012.dkr.ecr.us-east-2.amazonaws.com/ray:{TAG}"
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,7 @@ def test_preflight_reads_what_the_cli_prints(wire: Wire, signed_in: dict[str, st
     ecr = client("ecr")
     ecr.create_repository(repositoryName="ray")
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json", "layers": []}
-    ecr.put_image(repositoryName="ray", imageTag="2.60.0-v1", imageManifest=json.dumps(manifest))
+    ecr.put_image(repositoryName="ray", imageTag=TAG, imageManifest=json.dumps(manifest))
     changes = {
         **RESERVED,
         "rdma-ray:nodes.placementGroup": "training",
@@ -99,7 +101,7 @@ def test_preflight_reads_what_the_cli_prints(wire: Wire, signed_in: dict[str, st
     # On the second page.
     assert found["reservation cr-0123456789abcdef0"] == ("ok", "needs 4; 4 of its 4 machines are free")
     assert found["placement group training"][0] == "ok"
-    assert found["Kubernetes 1.35"][0] == found["add-ons"][0] == "ok"
+    assert found[f"Kubernetes {EKS}"][0] == found["add-ons"][0] == "ok"
     # moto has no such images of Amazon's.
     assert found["node images"][0] == "not ok"
     assert found["image"][0] == "ok"
@@ -127,7 +129,7 @@ def test_own_network_and_cluster_are_read_as_the_cli_prints_them(signed_in: dict
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone="us-east-2a")["Subnet"]["SubnetId"]
     client("eks").create_cluster(
         name="training",
-        version="1.36",
+        version=EKS_NEXT,
         roleArn="arn:aws:iam::123456789012:role/eks",
         resourcesVpcConfig={"subnetIds": [subnet]},
         accessConfig={"authenticationMode": "API"},
