@@ -30,8 +30,19 @@ def caller(aws: Aws, config: Mapping[str, Any]) -> PreflightAnswer:
     """Say who asks."""
     answer, asked = aws.ask(*CALLER), aws.line(*CALLER)
     arn = text(answer, "Arn")
-    if arn is None or account(aws) is None:
+    number = account(aws)
+    if arn is None or number is None:
         raise aws.unclear("the answer names no caller", *CALLER)
+    allowed = config.get("aws:allowedAccountIds")
+    if isinstance(allowed, list) and number not in map(str, allowed):
+        return PreflightAnswer(
+            check="caller",
+            state="not ok",
+            cause="mismatch",
+            found=f"{arn} is of account {number}, which aws:allowedAccountIds does not have",
+            fix="sign in to one of its accounts, or set aws:profile to a profile that does",
+            asked=asked,
+        )
     if other := [name for name in OTHER_CALLERS if config.get(name)]:
         return PreflightAnswer(
             check="caller",
