@@ -16,8 +16,18 @@ from workloads.preflight.fields import flag, text
 CALLER = ("sts", "get-caller-identity")
 ORGANIZATION = ("organizations", "describe-organization")
 POLICIES = "https://docs.aws.amazon.com/IAM/latest/UserGuide/access_policies_testing-policies.html"
-OTHER_CALLERS = ("aws:accessKey", "aws:assumeRoles", "aws:assumeRole", "aws:assumeRoleWithWebIdentity", "aws:token")
-"""Configuration with which `up` is somebody else than the caller of the command line (pulumi-aws 7.51.1)."""
+OTHER_CALLERS = tuple(
+    f"aws:{name}"
+    for name in [
+        "accessKey",
+        "token",
+        "assumeRoles",
+        "assumeRoleWithWebIdentity",
+        "sharedConfigFiles",
+        "sharedCredentialsFiles",
+    ]
+)
+"""Configuration with which `up` is somebody else than the caller of the command line (pulumi-aws 7.51.1: config)."""
 
 
 def account_checks(aws: Aws, settings: EksSettings, config: Mapping[str, Any]) -> Iterator[PreflightCheck]:
