@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes accept mutations outdated facts golden check format schema docs lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes accept mutations outdated facts golden release-state check format schema docs lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench-start: setup-dev ## compare the start of jobs on the local stack, which mu
 
 golden: setup-dev ## update the reviewed lists of resources (tests/rehearsal/golden)
 	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py tests/rehearsal/test_settings.py -k golden_list
+
+release-state: setup-dev ## write the state of every cloud stack as this version leaves it (tests/rehearsal/releases), for tests of upgrades
+	@$(VENV) -m tests.rehearsal.release_states
 
 check: setup-dev ## run formatter, linter, strict types, and the check of import circles and file sizes
 	@$(VENV) -m ruff format --check .

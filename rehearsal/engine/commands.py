@@ -111,13 +111,13 @@ class Engine:
         """Run `pulumi destroy`, as `make down` does."""
         return self.run(*DESTROY, "--parallel", str(PARALLEL), stack=True)
 
-    def planned(self) -> list[dict[str, Any]]:
+    def planned(self, *arguments: str) -> list[dict[str, Any]]:
         """Return the steps of the next `up` without protection, with which the engine would stop early.
 
         Raises:
             EngineError: the preview failed; the text has its errors.
         """
-        said = self.run("preview", "--json", "--ignore-protect", stack=True)
+        said = self.run("preview", "--json", "--ignore-protect", *arguments, stack=True)
         if "{" not in said.text:
             raise EngineError("preview", said)
         plan, _ = json.JSONDecoder().raw_decode(said.text[said.text.index("{") :])

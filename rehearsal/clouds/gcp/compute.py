@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from ipaddress import IPv4Network
@@ -42,7 +43,7 @@ def compute_subnetwork(call: Call) -> Json:
     return {
         **_place(call),
         "gatewayAddress": str(network[1]) if network else "",
-        "fingerprint": gcp.fingerprint(f"{call.id} {call.inputs}"),
+        "fingerprint": gcp.fingerprint(f"{call.id} {json.dumps(call.inputs, sort_keys=True)}"),
         **kept(call, {"purpose": "PRIVATE", "stackType": "IPV4_ONLY", "secondaryIpRanges": []}),
     }
 
