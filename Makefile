@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes accept mutations outdated facts golden release-state check format schema docs lock clean
+.PHONY: help setup setup-infra setup-dev up down preview drift rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes accept mutations outdated facts golden release-state check format schema docs lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ up: setup ## bring STACK up; if it is local, benchmark it and train on it; SET="
 
 preview: setup ## show what `make up` would change in STACK
 	@$(VENV) -m tools.stack preview --stack "$(STACK)"
+
+drift: setup ## show what others changed in STACK since the last up, who that may be, and what `make up` would do about it
+	@$(VENV) -m tools.drift --stack "$(STACK)"
 
 down: setup ## destroy STACK
 	@$(VENV) -m tools.stack down --stack "$(STACK)"
@@ -77,8 +80,8 @@ bench-overhead: setup-dev ## compare the benchmark's loop with a bare torch.dist
 bench-start: setup-dev ## compare the start of jobs on the local stack, which must be up, with torchrun's (minutes)
 	@$(VENV) -m tests.workloads.start_up $(ARGS)
 
-golden: setup-dev ## update the reviewed lists of resources (tests/rehearsal/golden)
-	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py tests/rehearsal/test_settings.py -k golden_list
+golden: setup-dev ## update the reviewed lists of resources (tests/rehearsal/golden) and the texts about drift
+	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q $(addprefix tests/rehearsal/test_,cloud_stacks.py settings.py drift.py) -k golden_list
 
 release-state: setup-dev ## write the state of every cloud stack as this version leaves it (tests/rehearsal/releases), for tests of upgrades
 	@$(VENV) -m tests.rehearsal.release_states

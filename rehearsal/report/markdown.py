@@ -9,6 +9,7 @@ from rehearsal.report.labels import BANNER, by_sort, cloud, counted, display_nam
 from rehearsal.report.mermaid import mermaid
 from rehearsal.report.outcome import Change, Outcome
 from rehearsal.report.schedule import CriticalPath
+from tools.markdown import code, plain
 
 _SIGNS = {"replace": "🔴 **REPLACE**", "delete": "🔴 **delete**", "update": "update", "create": "create"}
 
@@ -23,7 +24,7 @@ def markdown(outcome: Outcome, *, terminal: bool = False) -> str:
 
 def _heading(outcome: Outcome) -> Iterator[str]:
     verdict = "passed ✅" if outcome.ok else "failed ❌"
-    yield f"## REHEARSAL {verdict}: stack {_code(outcome.stack)}"
+    yield f"## REHEARSAL {verdict}: stack {code(outcome.stack)}"
     yield ""
     yield f"*{BANNER}.*"
     before, now = outcome.cost
@@ -38,13 +39,13 @@ def _phases(outcome: Outcome) -> Iterator[str]:
     yield "|---|---|--:|---|"
     for phase in outcome.phases:
         sign = "✅" if phase.ok else "❌"
-        yield f"| {_text(phase.name)} | {sign} | {span(phase.seconds)} | {_text(gist(phase.said))} |"
+        yield f"| {plain(phase.name)} | {sign} | {span(phase.seconds)} | {plain(gist(phase.said))} |"
     yield f"| **all** | | {span(outcome.seconds)} | |"
     for phase in outcome.phases:
         if len(phase.said.splitlines()) > 1:
             yield ""
             # Indentation makes it code whatever it contains; the text could close a fence.
-            yield from _fold(f"output of {_text(phase.name)}", (f"    {line}" for line in phase.said.splitlines()))
+            yield from _fold(f"output of {plain(phase.name)}", (f"    {line}" for line in phase.said.splitlines()))
 
 
 def _schedule(outcome: Outcome) -> Iterator[str]:
@@ -52,7 +53,7 @@ def _schedule(outcome: Outcome) -> Iterator[str]:
         return
     up, destroy = outcome.schedule.up, outcome.schedule.destroy
     steps = " → ".join(
-        f"{_text(display_name(node))} ({'not published' if seconds is None else span(seconds)})"
+        f"{plain(display_name(node))} ({'not published' if seconds is None else span(seconds)})"
         for node, seconds in zip(up.nodes, up.published, strict=True)
     )
     yield f"Critical path of `up`: {steps}."
@@ -67,13 +68,13 @@ def _bound(path: CriticalPath) -> str:
 def _leftovers(outcome: Outcome) -> Iterator[str]:
     if outcome.leftovers:
         yield "### Left over after destroy"
-        yield from (f"- {_code(leftover)}" for leftover in sorted(outcome.leftovers))
+        yield from (f"- {code(leftover)}" for leftover in sorted(outcome.leftovers))
 
 
 def _notes(outcome: Outcome) -> Iterator[str]:
     if outcome.notes:
         yield "### Notes"
-        yield from (f"- {_text(note)}" for note in outcome.notes)
+        yield from (f"- {plain(note)}" for note in outcome.notes)
 
 
 def _folds(outcome: Outcome, terminal: bool) -> Iterator[Iterator[str]]:
@@ -110,8 +111,8 @@ def _changes(outcome: Outcome) -> Iterator[str]:
     yield "| change | resource | reason |"
     yield "|---|---|---|"
     for change in outcome.sorted_changes:
-        reasons = ", ".join(_code(reason) for reason in (*change.reasons, *change.recreates))
-        yield f"| {_SIGNS[change.op]} | {_code(outcome.changed(change))} | {reasons} |"
+        reasons = ", ".join(code(reason) for reason in (*change.reasons, *change.recreates))
+        yield f"| {_SIGNS[change.op]} | {code(outcome.changed(change))} | {reasons} |"
     for change in outcome.sorted_changes:
         yield from _damage(outcome, change)
 
@@ -122,43 +123,29 @@ def _damage(outcome: Outcome, change: Change) -> Iterator[str]:
         return
     yield ""
     verb = {"replace": "Replacing", "update": "Updating"}.get(change.op, "Deleting")
-    what = _code(outcome.changed(change))
+    what = code(outcome.changed(change))
     if machines:
         yield f"> 🔴 **{verb} {what} takes down {machines}.**"
     if damage.falls:
         yield f"> 🔴 **{verb} {what} takes down {counted(len(damage.falls), 'resource')}:**"
-        yield from (f"> - {_code(line)}" for line in by_sort(damage.falls))
+        yield from (f"> - {code(line)}" for line in by_sort(damage.falls))
     elif not machines:
         yield f"> {verb} {what} takes down nothing else."
     if damage.waits:
         yield ">"
         yield "> Created after it, and may be affected:"
-        yield from (f"> - {_code(line)}" for line in by_sort(damage.waits))
+        yield from (f"> - {code(line)}" for line in by_sort(damage.waits))
 
 
 def _resources(outcome: Outcome) -> Iterator[str]:
     yield "| cloud | kind | count |"
     yield "|---|---|--:|"
     for type_, count in outcome.kinds.items():
-        yield f"| {cloud(type_)} | {_code(kind(type_))} | {count} |"
+        yield f"| {cloud(type_)} | {code(kind(type_))} | {count} |"
 
 
 def _waves(outcome: Outcome) -> Iterator[str]:
     yield "| wave | what |"
     yield "|--:|---|"
     for number, wave in enumerate(outcome.schedule.waves, 1):
-        yield f"| {number} | {_text('; '.join(by_sort(wave)))} |"
-
-
-def _text(text: str) -> str:
-    """Escape foreign text for one cell: no markup, no line breaks, no mentions."""
-    for sign, harmless in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("_", "\\_")):
-        text = text.replace(sign, harmless)
-    for sign in "`[]@":
-        text = text.replace(sign, f"&#{ord(sign)};")
-    return " ".join(text.split())
-
-
-def _code(text: str) -> str:
-    """Format a name as code, in one cell."""
-    return f"`{' '.join(text.replace('`', chr(39)).replace('|', '¦').split())}`"
+        yield f"| {number} | {plain('; '.join(by_sort(wave)))} |"
