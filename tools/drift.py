@@ -1,7 +1,7 @@
 """`make drift`: what differs between the cloud and the last `up`, who may have changed it, and what `up` would do.
 
-`pulumi preview` with a refresh reads the cloud and changes nothing. The report is Markdown.
-Exit status: 0 if `up` has no drift to act on, 3 if it has, and 1 if the cloud was not read.
+`pulumi preview` with a refresh reads the cloud and changes nothing. The report is Markdown; the workflow `drift.yml`
+writes it into an issue. Exit status: 0 if `up` has no drift to act on, 3 if it has, and 1 if the cloud was not read.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from rehearsal.engine.workspace import ROOT
+from tools.drift import DRIFTED
 
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 JOBS = {f"{file.stem} {name}": job for file in FILES for name, job in yaml.safe_load(file.read_text())["jobs"].items()}
@@ -113,13 +114,45 @@ class PullRequest:
         return comment
 
 
+class Issues:
+    """GitHub's issues of a repository, as its REST API serves them (docs, issues and their comments, read 2026-11)."""
+
+    def __init__(self, *issues: tuple[str | None, str]) -> None:
+        self.issues: list[dict[str, Any]] = [
+            {"number": at, "user": who and {"login": who}, "body": body, "state": "open", "comments": []}
+            for at, (who, body) in enumerate(issues)
+        ]
+
+    def answer(self, method: str, path: str, body: dict[str, str]) -> Any:
+        there = urlsplit(path)
+        base, _, rest = there.path.partition("/repos/owner/name/issues")
+        assert base == ""
+        if (method, rest) == ("GET", ""):
+            asked = {name: value for name, (value,) in parse_qs(there.query).items()}
+            size, page = int(asked["per_page"]), int(asked["page"])
+            return [each for each in self.issues if each["state"] == asked["state"]][size * (page - 1) : size * page]
+        if (method, rest) == ("POST", ""):
+            self.issues.append(
+                {"number": len(self.issues), "user": {"login": BOT}, "state": "open", "comments": [], **body}
+            )
+            return self.issues[-1]
+        issue = self.issues[int(rest.split("/")[1])]
+        if (method, rest) == ("POST", f"/{issue['number']}/comments"):
+            issue["comments"].append(body["body"])
+            return {}
+        assert (method, rest) == ("PATCH", f"/{issue['number']}")
+        issue |= body
+        return issue
+
+
+Script = Callable[[str, "PullRequest | Issues"], subprocess.CompletedProcess[str]]
 Comment = Callable[[PullRequest], subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def comment(tmp_path: Path) -> Iterator[Comment]:
-    """Return a function that runs the script of the job `comment` on a pull request, with a report in the artifact."""
-    here: list[PullRequest] = []
+def script(tmp_path: Path) -> Iterator[Script]:
+    """Return a function that runs the script of a job, with a token, on GitHub's pages and an artifact in `results`."""
+    here: list[PullRequest | Issues] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -139,14 +172,14 @@ def comment(tmp_path: Path) -> Iterator[Comment]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     (tmp_path / "results").mkdir()
-    (tmp_path / "results/rehearsals.md").write_text("the report")
-    step = JOBS["preview comment"]["steps"][-1]
-    assert step["shell"] == "python"
 
-    def run(request: PullRequest) -> subprocess.CompletedProcess[str]:
-        here.append(request)
+    def run(job: str, pages: PullRequest | Issues) -> subprocess.CompletedProcess[str]:
+        here.append(pages)
+        step = JOBS[job]["steps"][-1]
+        assert step["shell"] == "python"
         url = f"http://127.0.0.1:{server.server_port}"
         given = {"GH_TOKEN": "token", "NUMBER": "7", "GITHUB_API_URL": url, "GITHUB_REPOSITORY": "owner/name"}
+        given |= {"GITHUB_SERVER_URL": "https://github.example", "GITHUB_RUN_ID": "42"}
         return subprocess.run(
             [sys.executable, "-c", step["run"]],
             cwd=tmp_path,
@@ -160,6 +193,13 @@ def comment(tmp_path: Path) -> Iterator[Comment]:
     yield run
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def comment(script: Script, tmp_path: Path) -> Comment:
+    """Return a function that runs the script of the job `comment` on a pull request, with a report in the artifact."""
+    (tmp_path / "results/rehearsals.md").write_text("the report")
+    return lambda request: script("preview comment", request)
 
 
 def test_comment_is_written_once_and_then_again(comment: Comment, tmp_path: Path) -> None:
@@ -200,3 +240,68 @@ def test_link_in_the_artifact_is_not_followed(linked: str, comment: Comment, tmp
     request = PullRequest()
     assert comment(request).returncode != 0
     assert request.comments == []
+
+
+@pytest.fixture
+def night(script: Script, tmp_path: Path) -> Callable[[Issues, str | None], None]:
+    """Return a function that runs the job `issue` of a night, with the text about drift or None."""
+
+    def run(issues: Issues, text: str | None) -> None:
+        report = {"drifted": text is not None, "text": text or "none"}
+        (tmp_path / "results/drift.json").write_text(json.dumps(report))
+        done = script("drift issue", issues)
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+def test_drift_has_one_issue_until_it_is_gone(night: Callable[[Issues, str | None], None]) -> None:
+    issues = Issues(("someone", "hello"))
+    night(issues, None)
+    assert len(issues.issues) == 1
+    for text in ("a pool changed", "x" * 100_000):
+        night(issues, text)
+    hello, own = issues.issues
+    assert (hello["body"], own["state"], own["comments"]) == ("hello", "open", [])
+    assert "xxx" in own["body"]
+    assert "/owner/name/actions/runs/42" in own["body"]
+    assert len(own["body"]) <= 65_536
+    night(issues, None)
+    assert (own["state"], own["state_reason"]) == ("closed", "completed")
+    assert len(own["comments"]) == 1
+    night(issues, "again")
+    assert [each["state"] for each in issues.issues] == ["open", "closed", "open"]
+
+
+def test_issues_of_others_are_not_edited(night: Callable[[Issues, str | None], None]) -> None:
+    known = Issues()
+    night(known, "drift")
+    copied = known.issues[0]["body"]
+    others = [("someone", copied), (BOT, f"quotes {copied}"), *[(None, "b")] * 150]
+    issues = Issues(*others)
+    issues.issues[1]["pull_request"] = {}
+    before = [each["body"] for each in issues.issues]
+    night(issues, "drift")
+    assert [each["body"] for each in issues.issues[:-1]] == before
+    night(issues, None)
+    assert [each["state"] for each in issues.issues] == ["open"] * len(others) + ["closed"]
+
+
+@pytest.mark.parametrize("broken", ["", "[]", '{"text": "no verdict"}'])
+def test_malformed_report_changes_no_issue(broken: str, script: Script, tmp_path: Path) -> None:
+    (tmp_path / "results/drift.json").write_text(broken)
+    issues = Issues()
+    assert script("drift issue", issues).returncode != 0
+    assert issues.issues == []
+
+
+def test_drift_is_read_only_where_it_is_configured() -> None:
+    """And with credentials only the code of the default branch, without a reviewer of every night."""
+    job: dict[str, Any] = JOBS["drift read"]
+    for words in ("vars.GOOGLE_WORKLOAD_IDENTITY_PROVIDER != ''", "vars.PULUMI_STACK != ''", "default_branch"):
+        assert words in job["if"]
+    assert job["environment"] == "drift"
+    step = next(each for each in job["steps"] if each.get("name") == "Read the cloud")
+    real = JOBS["preview real"]["steps"][-1]["env"]
+    assert real.items() <= step["env"].items()
+    assert f"= {DRIFTED} ]" in step["run"]
