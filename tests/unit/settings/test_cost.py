@@ -158,3 +158,11 @@ def test_state_that_is_being_written_is_read_again(failures: int, read: bool, mo
     monkeypatch.setattr("infra.cost.time.sleep", lambda _: None)
     assert workers_of(earlier_outputs()) == (7 if read else 0)
     assert len(warnings) == (not read)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/bills.md", "docs/gke.md", "docs/queues.md", "docs/first-up.md", "Pulumi.gke.yaml"]
+)
+def test_amount_of_a_large_node_is_that_of_the_table(page: str) -> None:
+    price = price_of("a3-ultragpu-8g", "on-demand", "us-central1").dollars
+    assert f"about ${price:.0f}" in " ".join((ROOT / page).read_text(encoding="utf-8").split())
