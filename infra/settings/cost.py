@@ -166,9 +166,10 @@ class CostRules:
 
     @rule("budget.hourly", "nodes.max", "nodes.machine", source=CONTRACT)
     def cost_above_limit(self) -> Findings:
-        limit, cost = self.budget.hourly, self.cost
+        limit = self.budget.hourly
         if limit is None:
             return
+        cost = self.cost
         if cost.most is None:
             fix = f'add the price per hour to prices, such as ["{self.nodes.machine}=12.50"], or remove budget.hourly'
             yield Finding(f"The limit cannot be checked: {cost.unknown}.", fix)

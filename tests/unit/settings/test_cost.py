@@ -13,6 +13,7 @@ import yaml
 
 from infra.catalog import prices
 from infra.catalog.machines import CATALOG, supported
+from infra.catalog.pins import RAY
 from infra.catalog.prices import Price, price_of, region_of_zone
 from infra.cost import earlier_outputs, workers_of
 from infra.outputs import cost_outputs
@@ -115,7 +116,7 @@ def test_users_cluster_and_network_cost_nothing_here() -> None:
     assert [part.name for part in theirs.parts] == ["worker nodes", "CPU nodes", "cluster fee"]
     endpoints = {"access.egress": "endpoints", "access.imageMirror": "111122223333.dkr.ecr.us-east-2.amazonaws.com/m"}
     closed = settings_of(
-        "eks", {**endpoints, "ray.image": "111122223333.dkr.ecr.us-east-2.amazonaws.com/ray:2.60.0"}
+        "eks", {**endpoints, "ray.image": f"111122223333.dkr.ecr.us-east-2.amazonaws.com/ray:{RAY}"}
     ).cost
     assert closed.parts[-1].most == 26
     assert "interface endpoints" in closed.left_out
