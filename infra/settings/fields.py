@@ -279,6 +279,18 @@ def settings_of(model: type[Section]) -> Mapping[str, Setting]:
     return settings
 
 
+@cache
+def _fields_of(model: type[Section]) -> Mapping[str, tuple[str, type[Section] | None]]:
+    """Return alias and section of each field, None for a setting: to ask Pydantic each time takes most of a check."""
+    fields = {}
+    for name, info in model.model_fields.items():
+        section = (
+            info.annotation if isinstance(info.annotation, type) and issubclass(info.annotation, Section) else None
+        )
+        fields[name] = str(info.alias), section
+    return fields
+
+
 class PartialSettings:
     """The valid settings of a stack file, as attributes with the names and properties of the model.
 
@@ -289,13 +301,13 @@ class PartialSettings:
         self._model, self._values, self._prefix = model, values, prefix
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self._model.model_fields:
+        if (field := _fields_of(self._model).get(name)) is None:
             member = getattr(self._model, name)
             return member.__get__(self) if isinstance(member, property) else member
-        info = self._model.model_fields[name]
-        path = f"{self._prefix}{info.alias}"
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
-            return PartialSettings(info.annotation, self._values, f"{path}.")
+        alias, section = field
+        path = f"{self._prefix}{alias}"
+        if section is not None:
+            return PartialSettings(section, self._values, f"{path}.")
         if path not in self._values:
             raise InvalidSettingError(path)
         return self._values[path]
