@@ -138,16 +138,16 @@ class Storage(Contract):
 
 
 class CostOutputs(Contract):
-    """List prices in US dollars per hour: null where one is unknown.
+    """List prices in US dollars per hour: absent where one is unknown.
 
     `idle` is without work, `most` the maximum; `node` is one worker node, and `workers` all of them. With `atMost` they
     are upper limits.
     """
 
-    idle: float | None
-    most: float | None
-    node: float | None
-    workers: float | None
+    idle: float | None = None
+    most: float | None = None
+    node: float | None = None
+    workers: float | None = None
     at_most: bool = False
 
     def now(self, least: int, nodes: int) -> float | None:
@@ -225,7 +225,9 @@ def cluster_outputs(
         },
         "storage": _folder(settings) if settings.storage.source else None,
         "queue": settings.local_queue,
-        "cost": None if settings.cost is None else cost_outputs(settings.cost).model_dump(by_alias=True),
+        "cost": None
+        if settings.cost is None
+        else cost_outputs(settings.cost).model_dump(by_alias=True, exclude_none=True),
     }
 
 

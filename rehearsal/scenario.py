@@ -380,7 +380,7 @@ class Scenario:
             yield phase
             ok = True
         except self._ends as problem:
-            phase.said = str(problem)
+            phase.said = problem.said.why if isinstance(problem, EngineError) else str(problem)
             raise PhaseFailedError(phase.said) from problem
         finally:
             self._phases.append(Phase(name=name, ok=ok, seconds=time.monotonic() - began, said=phase.said))

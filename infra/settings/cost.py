@@ -151,7 +151,7 @@ class CostRules:
 
     @rule("prices", source=CONTRACT)
     def price_malformed(self) -> Findings:
-        known = (*supported(self.target), self.cluster.system_machine)
+        known = dict.fromkeys((*supported(self.target), self.cluster.system_machine))
         named = [name for name, _ in pairs(self.prices)]
         for name, amount in pairs(self.prices):
             if named.count(name) > 1:

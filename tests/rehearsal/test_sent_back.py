@@ -161,7 +161,8 @@ def test_hostile_document_is_refused_and_nothing_is_written(
     assert not folder.exists()
     said = capsys.readouterr().err
     assert "is not accepted" in said
-    assert "<" not in said
+    # The engine's word for an output without a value is not the document's.
+    assert "<" not in said.replace("<null>", "")
     assert "\x1b" not in said
 
 
