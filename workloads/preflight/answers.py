@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightAnswer:
-    """PreflightAnswer to one question.
+    """Answer to one question.
 
     Args:
         check: Name of what was asked, such as `quota PREEMPTIBLE_NVIDIA_H200_GPUS`.
@@ -32,9 +32,9 @@ class PreflightAnswer:
 
     check: str
     state: State
+    cause: Cause | None = None
     found: str
     fix: str = ""
-    cause: Cause | None = None
     asked: str = ""
 
     def __post_init__(self) -> None:
@@ -42,6 +42,32 @@ class PreflightAnswer:
             raise ValueError(f"{self.check}: cause {self.cause} of a check that is {self.state}")
         if not self.fix and self.state != "ok":
             raise ValueError(f"{self.check}: nothing says how to fix it")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A command line, and the answers that follow from what it printed. Without one, the stack file has them."""
+
+    asked: str = ""
+
+    def ok(self, check: str, found: str) -> PreflightAnswer:
+        """Return what is as the stack needs it."""
+        return PreflightAnswer(check=check, state="ok", found=found, asked=self.asked)
+
+    def unknown(self, check: str, found: str, fix: str) -> PreflightAnswer:
+        """Return what has no answer, and why."""
+        return PreflightAnswer(check=check, state="unknown", found=found, fix=fix, asked=self.asked)
+
+    def not_ok(self, check: str, cause: Cause, found: str, fix: str) -> PreflightAnswer:
+        """Return what would stop the stack."""
+        return PreflightAnswer(check=check, state="not ok", cause=cause, found=found, fix=fix, asked=self.asked)
+
+
+def refused(error: NoAnswerError, *kinds: str) -> Asked:
+    """Return the command whose refusal is the answer, such as of a thing that is absent; raise one of another kind."""
+    if error.kind not in kinds:
+        raise error
+    return Asked(error.asked)
 
 
 @dataclass(frozen=True)
@@ -56,14 +82,8 @@ class PreflightCheck:
         try:
             found = [*self.ask()]
         except NoAnswerError as error:
-            return [
-                PreflightAnswer(check=self.name, state="unknown", found=error.reason, fix=error.fix, asked=error.asked)
-            ]
-        return found or [
-            PreflightAnswer(
-                check=self.name, state="unknown", found="the answer has nothing about it", fix="look in the console"
-            )
-        ]
+            return [Asked(error.asked).unknown(self.name, error.reason, error.fix)]
+        return found or [Asked().unknown(self.name, "the answer has nothing about it", "look in the console")]
 
 
 class Asks(Protocol[Answer]):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from concurrent.futures import Future
-from threading import Lock
 from typing import Any
 
-from workloads.preflight.cli import Cli, NoAnswerError
+from workloads.preflight.answers import Asked
+from workloads.preflight.cli import Cli, NoAnswerError, Once
 
 ABSENT = "absent"
 """Kind of a `NoAnswerError`: AWS says that the thing that was asked for does not exist."""
@@ -62,8 +61,7 @@ class Aws:
     def __init__(self, region: str, profile: str | None = None) -> None:
         self.region, self.profile = region, profile
         self._options = [f"--region={region}", "--output=json", *([f"--profile={profile}"] if profile else [])]
-        self._answers: dict[tuple[str, ...], Future[Any]] = {}
-        self._lock = Lock()
+        self._once = Once(AWS)
 
     def in_region(self, region: str) -> Aws:
         """Return the same account in another region."""
@@ -74,15 +72,7 @@ class Aws:
 
         The command reads every page of an answer (AWS CLI user guide, pagination; read 2026-11-28).
         """
-        with self._lock:
-            first = arguments not in self._answers
-            answer = self._answers.setdefault(arguments, Future())
-        if first:
-            try:
-                answer.set_result(AWS.ask(*arguments, *self._options))
-            except BaseException as error:
-                answer.set_exception(error)
-        return answer.result()
+        return self._once.ask(*arguments, *self._options)
 
     def rows(self, key: str, *arguments: str) -> list[Mapping[str, Any]]:
         """Return the maps of a list in an answer. Raises NoAnswerError, also if something else is in the list.
@@ -96,6 +86,10 @@ class Aws:
         if len(found) > MOST_ROWS or any(answer.get(key) for key in MORE):
             raise self.unclear(f"the answer has a part of {key} only", *arguments)
         return found
+
+    def asked(self, *arguments: str) -> Asked:
+        """Return the answers that follow from what a command printed."""
+        return Asked(self.line(*arguments))
 
     def line(self, *arguments: str) -> str:
         """Return the command line of a question, without what makes its output the same for everybody."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 
@@ -47,7 +47,7 @@ def capacity(
     if json_file != "-":
         show(offers, Terminal(highlight=False))
     if json_file:
-        write_json({"offers": [document(offer) for offer in offers]}, json_file)
+        write_json({"offers": [asdict(offer) for offer in offers]}, json_file)
     return exit_code(offers)
 
 
@@ -76,11 +76,6 @@ def exit_code(offers: Sequence[Offer]) -> Exit:
     """Return the exit code of `rdma-ray capacity`."""
     there = {offer.available for offer in offers}
     return Exit.OK if there - {NO, UNKNOWN} else Exit.NOT_AS_ASKED if there != {NO} else Exit.BELOW
-
-
-def document(offer: Offer) -> Mapping[str, Any]:
-    """Return an offer as {where, kind, available, score, price, lines, asked, note}."""
-    return asdict(offer)
 
 
 def show(offers: Sequence[Offer], console: Console) -> None:

@@ -16,8 +16,8 @@ from workloads.preflight.cli import NoAnswerError
 from workloads.preflight.eks import account_of, region_answer
 from workloads.preflight.eks_place import offerings, zones_of
 from workloads.preflight.eks_quotas import RESERVATIONS
-from workloads.preflight.eks_reservation import MINUTE, moment
-from workloads.preflight.fields import amount, number, text
+from workloads.preflight.eks_reservation import MINUTE
+from workloads.preflight.fields import amount, moment, number, text
 from workloads.preflight.offers import NO, UNKNOWN, Offer, OfferQuestion, price
 
 BLOCK_HOURS = 24
@@ -120,13 +120,13 @@ def spot_prices(aws: Aws, machine: str) -> dict[str | None, float]:
     # From now on, the answer has the last price of each zone (EC2 API, DescribeSpotPriceHistory, read 2026-11-28).
     found: dict[str | None, float] = {}
     for row in sorted(aws.rows("SpotPriceHistory", *asked), key=lambda row: str(row.get("Timestamp"))):
-        zone, cost = text(row, "AvailabilityZone"), dollars(row.get("SpotPrice"))
+        zone, cost = text(row, "AvailabilityZone"), money(row.get("SpotPrice"))
         if zone is not None and cost is not None and row.get("InstanceType") == machine:
             found[zone] = cost
     return found
 
 
-def dollars(value: object) -> float | None:
+def money(value: object) -> float | None:
     """Return an amount of money, which the AWS CLI prints as a string such as 0.087000; None if it is none."""
     matches = isinstance(value, str) and re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", value, re.ASCII)
     return float(str(value)) if matches else None
@@ -178,7 +178,7 @@ def blocks(aws: Aws, settings: EksSettings, config: Mapping[str, Any]) -> Iterat
         zone, begin, end = text(row, "AvailabilityZone"), moment(row.get("StartDate")), moment(row.get("EndDate"))
         offering, fee, count = (
             row.get("CapacityBlockOfferingId"),
-            dollars(row.get("UpfrontFee")),
+            money(row.get("UpfrontFee")),
             number(row, "InstanceCount"),
         )
         named = isinstance(offering, str) and re.fullmatch(r"cbo?-[0-9a-z]{8,32}", offering, re.ASCII)

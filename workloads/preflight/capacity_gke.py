@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from infra.settings import GkeSettings
+from workloads.preflight.answers import refused
 from workloads.preflight.cli import NoAnswerError
 from workloads.preflight.fields import entries, text
 from workloads.preflight.gcloud import Account, Question
@@ -104,11 +105,10 @@ def _scored(question: Question, kinds: Sequence[str], zone: str, lines: Any) -> 
     try:
         reply = advice(question, kinds[0], zone)
     except NoAnswerError as error:
-        if error.kind != "unsupported":
-            raise
+        asked = refused(error, "unsupported").asked
         note = f"Google does not offer the type by {MODELS[kinds[0]]} there."
         yield from (
-            Offer(where=zone, kind=kind, available=NO, price=cost[kind], asked=error.asked, note=note) for kind in kinds
+            Offer(where=zone, kind=kind, available=NO, price=cost[kind], asked=asked, note=note) for kind in kinds
         )
         return
     score = score_of(reply, zone, size)

@@ -14,8 +14,10 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 from infra.terminal import printable
@@ -107,6 +109,27 @@ class Cli:
 
     def _no_answer(self, kind: str, reason: str, asked: str) -> NoAnswerError:
         return NoAnswerError(kind, reason, self.fixes[kind], asked)
+
+
+class Once:
+    """A command line that runs each command once. Questions in several threads share its answer, or its refusal."""
+
+    def __init__(self, cli: Cli) -> None:
+        self._cli = cli
+        self._answers: dict[tuple[str, ...], Future[Any]] = {}
+        self._lock = Lock()
+
+    def ask(self, *arguments: str) -> Any:
+        """Return the parsed JSON that a command prints. Raises NoAnswerError."""
+        with self._lock:
+            first = arguments not in self._answers
+            answer = self._answers.setdefault(arguments, Future())
+        if first:
+            try:
+                answer.set_result(self._cli.ask(*arguments))
+            except BaseException as error:
+                answer.set_exception(error)
+        return answer.result()
 
 
 _running: set[subprocess.Popen[bytes]] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,7 @@ def preflight(
     if json_file != "-":
         show(answers, Terminal(highlight=False))
     if json_file:
-        write_json({"answers": [document(answer) for answer in answers]}, json_file)
+        write_json({"answers": [asdict(answer) for answer in answers]}, json_file)
     return exit_code(answers)
 
 
@@ -95,12 +96,6 @@ def exit_code(answers: Sequence[PreflightAnswer]) -> Exit:
     """Return the exit code of `rdma-ray preflight`."""
     states = {answer.state for answer in answers}
     return Exit.BELOW if "not ok" in states else Exit.NOT_AS_ASKED if states != {"ok"} else Exit.OK
-
-
-def document(answer: PreflightAnswer) -> Mapping[str, Any]:
-    """Return an answer as {check, state, cause, found, fix, asked}."""
-    fields = ("check", "state", "cause", "found", "fix", "asked")
-    return {name: getattr(answer, name) for name in fields}
 
 
 def show(answers: Sequence[PreflightAnswer], console: Console) -> None:

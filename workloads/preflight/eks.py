@@ -10,7 +10,7 @@ from typing import Any
 from infra.catalog.aws import is_zone_id, zone_region
 from infra.settings import EksSettings
 from infra.settings.eks import region_problems
-from workloads.preflight.answers import Cause, PreflightAnswer, PreflightCheck
+from workloads.preflight.answers import Asked, Cause, PreflightAnswer, PreflightCheck
 from workloads.preflight.aws_cli import Aws
 from workloads.preflight.eks_account import account_checks
 from workloads.preflight.eks_place import place_checks
@@ -61,7 +61,7 @@ def region_answer(settings: EksSettings, config: Mapping[str, Any]) -> Preflight
     region, profile = configured_region(config), config.get("aws:profile")
 
     def not_ok(cause: Cause, found: str, fix: str) -> PreflightAnswer:
-        return PreflightAnswer(check="region", state="not ok", cause=cause, found=found, fix=fix)
+        return Asked().not_ok("region", cause, found, fix)
 
     if region is None:
         fix = f"pulumi config set aws:region {zone_region(settings.location) or 'THE-REGION-OF-THE-ZONE'}"
@@ -70,4 +70,4 @@ def region_answer(settings: EksSettings, config: Mapping[str, Any]) -> Preflight
         return not_ok("mismatch", problems[0].message, problems[0].fix)
     if profile is not None and not (isinstance(profile, str) and PROFILE.fullmatch(profile)):
         return not_ok("setup", "aws:profile is not the name of a profile", "pulumi config set aws:profile NAME")
-    return PreflightAnswer(check="region", state="ok", found=f"{region} is the region of {settings.location}")
+    return Asked().ok("region", f"{region} is the region of {settings.location}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.settings import EksSettings
-from workloads.preflight.answers import PreflightAnswer, PreflightCheck
+from workloads.preflight.answers import Asked, PreflightAnswer, PreflightCheck
 from workloads.preflight.aws_cli import Aws
 from workloads.preflight.cli import NoAnswerError
 from workloads.preflight.fields import flag, text
@@ -38,30 +38,26 @@ def account_checks(aws: Aws, settings: EksSettings, config: Mapping[str, Any]) -
 
 def caller(aws: Aws, config: Mapping[str, Any]) -> PreflightAnswer:
     """Say who asks."""
-    answer, asked = aws.ask(*CALLER), aws.line(*CALLER)
+    answer, said = aws.ask(*CALLER), aws.asked(*CALLER)
     arn = text(answer, "Arn")
     number = account(aws)
     if arn is None or number is None:
         raise aws.unclear("the answer names no caller", *CALLER)
     allowed = config.get("aws:allowedAccountIds")
     if isinstance(allowed, list) and number not in map(str, allowed):
-        return PreflightAnswer(
-            check="caller",
-            state="not ok",
-            cause="mismatch",
-            found=f"{arn} is of account {number}, which aws:allowedAccountIds does not have",
-            fix="sign in to one of its accounts, or set aws:profile to a profile that does",
-            asked=asked,
+        return said.not_ok(
+            "caller",
+            "mismatch",
+            f"{arn} is of account {number}, which aws:allowedAccountIds does not have",
+            "sign in to one of its accounts, or set aws:profile to a profile that does",
         )
     if other := [name for name in OTHER_CALLERS if config.get(name)]:
-        return PreflightAnswer(
-            check="caller",
-            state="unknown",
-            found=f"{arn} asks, but `up` uses {other[0]}: the other answers may differ for it",
-            fix=f"sign in the AWS CLI as the caller of {other[0]}, and run it again",
-            asked=asked,
+        return said.unknown(
+            "caller",
+            f"{arn} asks, but `up` uses {other[0]}: the other answers may differ for it",
+            f"sign in the AWS CLI as the caller of {other[0]}, and run it again",
         )
-    return PreflightAnswer(check="caller", state="ok", found=arn, asked=asked)
+    return said.ok("caller", arn)
 
 
 def account(aws: Aws) -> str | None:
@@ -76,8 +72,7 @@ def actions(settings: EksSettings) -> list[str]:
     Those of one kind of resource are granted together by every usual policy, so the one that creates it stands for
     them. EKS checks ec2:RunInstances of the caller, whose launch template a node group uses (EKS docs,
     launch-templates), and FSx makes a service-linked role for the bucket (FSx for Lustre docs, setting-up; both
-    unverified, 2026-11). FSx makes a service-linked role for the bucket (FSx for Lustre docs,
-    setting-up; unverified, 2026-11).
+    unverified, 2026-11).
     """
     storage, own_network = settings.storage.bucket is not None, not settings.on_users_network
     makes_group = EKS_CAPACITIES[settings.nodes.capacity].placement_group and settings.nodes.placement_group is None
@@ -110,15 +105,15 @@ def permissions(aws: Aws, settings: EksSettings) -> Iterator[PreflightAnswer]:
         *needed,
         *budget,
     )
-    rows, line = aws.rows("EvaluationResults", *asked), aws.line(*asked)
+    rows, said = aws.rows("EvaluationResults", *asked), aws.asked(*asked)
     found = {name: row for row in rows if (name := text(row, "EvalActionName")) is not None}
-    yield _allowed("permissions", needed, found, line)
+    yield _allowed("permissions", needed, found, said)
     if budget:
-        yield _allowed("budget", budget, found, line)
-    yield _organization(aws, [found.get(action, {}) for action in (*needed, *budget)], line)
+        yield _allowed("budget", budget, found, said)
+    yield _organization(aws, [found.get(action, {}) for action in (*needed, *budget)], said)
 
 
-def _allowed(check: str, needed: Sequence[str], found: Mapping[str, Mapping[str, Any]], asked: str) -> PreflightAnswer:
+def _allowed(check: str, needed: Sequence[str], found: Mapping[str, Mapping[str, Any]], said: Asked) -> PreflightAnswer:
     decisions = {action: text(found.get(action), "EvalDecision") for action in needed}
     denied = [action for action, decision in decisions.items() if decision in ("explicitDeny", "implicitDeny")]
     unclear = [action for action, decision in decisions.items() if decision != "allowed" and action not in denied]
@@ -126,55 +121,42 @@ def _allowed(check: str, needed: Sequence[str], found: Mapping[str, Mapping[str,
         # A condition that the simulation cannot evaluate is no denial (IAM API, EvaluationResult, read 2026-11-28).
         depends = [action for action in denied if (found[action].get("MissingContextValues") or []) != []]
         if len(depends) < len(denied):
-            return PreflightAnswer(
-                check=check,
-                state="not ok",
-                cause="access",
-                found=f"the caller's policies do not allow {', '.join(each for each in denied if each not in depends)}",
-                fix="add them to the caller's policies, or sign in as another role",
-                asked=asked,
+            return said.not_ok(
+                check,
+                "access",
+                f"the caller's policies do not allow {', '.join(each for each in denied if each not in depends)}",
+                "add them to the caller's policies, or sign in as another role",
             )
         unclear += depends
     if unclear:
         why = f"whether {', '.join(unclear)} is allowed depends on more than the simulation knows"
-        return PreflightAnswer(check=check, state="unknown", found=why, fix=f"test it: {POLICIES}", asked=asked)
+        return said.unknown(check, why, f"test it: {POLICIES}")
     some = ", ".join(needed[:3])
-    return PreflightAnswer(
-        check=check,
-        state="ok",
-        found=f"{len(needed)} actions are allowed: {some}{'…' * (len(needed) > 3)}",
-        asked=asked,
-    )
+    return said.ok(check, f"{len(needed)} actions are allowed: {some}{'…' * (len(needed) > 3)}")
 
 
-def _organization(aws: Aws, rows: Sequence[Mapping[str, Any]], asked: str) -> PreflightAnswer:
+def _organization(aws: Aws, rows: Sequence[Mapping[str, Any]], said: Asked) -> PreflightAnswer:
     """Judge the service control policies. Outside an organization, the simulation has no such detail."""
     allowed = [flag(row, "OrganizationsDecisionDetail", "AllowedByOrganizations") for row in rows]
     name = "organization policies"
     if any(each is False for each in allowed):
         denied = [str(text(row, "EvalActionName")) for row, each in zip(rows, allowed, strict=True) if each is False]
-        return PreflightAnswer(
-            check=name,
-            state="not ok",
-            cause="access",
-            found=f"a service control policy denies {', '.join(denied)}",
-            fix="ask who manages your AWS organization, or use another account or region",
-            asked=asked,
+        return said.not_ok(
+            name,
+            "access",
+            f"a service control policy denies {', '.join(denied)}",
+            "ask who manages your AWS organization, or use another account or region",
         )
     if rows and all(allowed):
-        return PreflightAnswer(check=name, state="ok", found="service control policies allow the actions", asked=asked)
+        return said.ok(name, "service control policies allow the actions")
     try:
         aws.ask(*ORGANIZATION)
     except NoAnswerError as error:
         if "AWSOrganizationsNotInUseException" in error.reason:
-            return PreflightAnswer(check=name, state="ok", found="the account is in no organization", asked=error.asked)
-        return PreflightAnswer(check=name, state="unknown", found=error.reason, fix=error.fix, asked=error.asked)
-    return PreflightAnswer(
-        check=name,
-        state="unknown",
-        found="the simulation does not say what service control policies allow",
-        fix="ask who manages your AWS organization",
-        asked=asked,
+            return Asked(error.asked).ok(name, "the account is in no organization")
+        return Asked(error.asked).unknown(name, error.reason, error.fix)
+    return said.unknown(
+        name, "the simulation does not say what service control policies allow", "ask who manages your AWS organization"
     )
 
 

@@ -12,7 +12,7 @@ from infra.addresses import (
 )
 from infra.catalog.aws import WITHOUT_EKS, is_zone_id
 from infra.settings import EksSettings
-from workloads.preflight.answers import Cause, PreflightAnswer, PreflightCheck
+from workloads.preflight.answers import Asked, Cause, PreflightAnswer, PreflightCheck, refused
 from workloads.preflight.aws_cli import ABSENT, Aws
 from workloads.preflight.cli import NoAnswerError
 from workloads.preflight.fields import flag, number, short, text
@@ -50,10 +50,10 @@ def zone(aws: Aws, name: str, *, control_plane: bool, other: str = "") -> Prefli
     Args:
         other: Zone that must be another one.
     """
-    rows, check, asked = zones_of(aws), f"zone {name}", aws.line(*ZONES)
+    rows, check, said = zones_of(aws), f"zone {name}", aws.asked(*ZONES)
 
     def not_ok(cause: Cause, found: str, fix: str) -> PreflightAnswer:
-        return PreflightAnswer(check=check, state="not ok", cause=cause, found=found, fix=fix, asked=asked)
+        return said.not_ok(check, cause, found, fix)
 
     key, setting = "ZoneId" if is_zone_id(name) else "ZoneName", "network.secondZone" if other else "location"
     row = next((row for row in rows if row.get(key) == name), None)
@@ -71,7 +71,7 @@ def zone(aws: Aws, name: str, *, control_plane: bool, other: str = "") -> Prefli
         return not_ok("mismatch", f"it is {number_}, where EKS rejects subnets", f"set {setting} to another zone")
     if other and other in (row.get("ZoneName"), row.get("ZoneId")):
         return not_ok("mismatch", f"it is {other}, the zone of the nodes", f"set {setting} to another zone")
-    return PreflightAnswer(check=check, state="ok", found=f"{text(row, 'ZoneName')} is {number_}: {state}", asked=asked)
+    return said.ok(check, f"{text(row, 'ZoneName')} is {number_}: {state}")
 
 
 def offerings(aws: Aws, *machines: str, ids: bool) -> tuple[list[Mapping[str, Any]], str]:
@@ -91,11 +91,11 @@ def offered(aws: Aws, settings: EksSettings, machine: str, check: str) -> Prefli
     rows, asked = offerings(aws, *machines, ids=is_zone_id(settings.location))
     zones = sorted({str(text(row, "Location")) for row in rows if row.get("InstanceType") == machine})
     if settings.location in zones:
-        return PreflightAnswer(check=check, state="ok", found="offered; whether one is free is not told", asked=asked)
+        return Asked(asked).ok(check, "offered; whether one is free is not told")
     has = f"offered in {', '.join(zones[:8])} only" if zones else f"not offered in {aws.region}"
     setting = "nodes.machine" if machine == settings.nodes.machine else "cluster.systemMachine"
     fix = f"set location to {zones[0]}, or {setting} to another machine" if zones else "choose a zone of another region"
-    return PreflightAnswer(check=check, state="not ok", cause="mismatch", found=has, fix=fix, asked=asked)
+    return Asked(asked).not_ok(check, "mismatch", has, fix)
 
 
 def subnets(aws: Aws, settings: EksSettings) -> Iterator[PreflightAnswer]:
@@ -103,17 +103,10 @@ def subnets(aws: Aws, settings: EksSettings) -> Iterator[PreflightAnswer]:
     names = settings.network.subnets
     asked = ("ec2", "describe-subnets", "--subnet-ids", *names)
     try:
-        rows, line = aws.rows("Subnets", *asked), aws.line(*asked)
+        rows, said = aws.rows("Subnets", *asked), aws.asked(*asked)
     except NoAnswerError as error:
-        if error.kind != ABSENT:
-            raise
-        yield PreflightAnswer(
-            check="subnets",
-            state="not ok",
-            cause="setup",
-            found=error.reason,
-            fix=f"list them: {aws.line('ec2', 'describe-subnets')}",
-            asked=error.asked,
+        yield refused(error, ABSENT).not_ok(
+            "subnets", "setup", error.reason, f"list them: {aws.line('ec2', 'describe-subnets')}"
         )
         return
     found = {text(row, "SubnetId"): row for row in rows}
@@ -134,10 +127,10 @@ def subnets(aws: Aws, settings: EksSettings) -> Iterator[PreflightAnswer]:
             if free is None or zone_ is None or public is None or vpcs[index] is None:
                 raise aws.unclear(f"the answer lacks zone, VPC, addresses or kind of {name}", *asked)
             has = f"needs {needs:,} addresses; {free:,.0f} are free in {zone_}"
-            yield PreflightAnswer(check=check, state="ok", found=has, asked=line)
+            yield said.ok(check, has)
         else:
             cause, has, fix = problem
-            yield PreflightAnswer(check=check, state="not ok", cause=cause, found=has, fix=fix, asked=line)
+            yield said.not_ok(check, cause, has, fix)
 
 
 def _subnet_problem(
@@ -168,19 +161,13 @@ def bucket(aws: Aws, name: str) -> PreflightAnswer:
         answer = aws.ask(*asked)
     except NoAnswerError as error:
         # HEAD has no body: 404 is all that S3 says, and 400 or 301 of a bucket elsewhere (S3 API, HeadBucket).
-        if error.kind != ABSENT:
-            raise
         fix = f"create it: {aws.line('s3', 'mb', f's3://{name}')}"
-        return PreflightAnswer(
-            check=check, state="not ok", cause="setup", found="there is no such bucket", fix=fix, asked=error.asked
-        )
+        return refused(error, ABSENT).not_ok(check, "setup", "there is no such bucket", fix)
     region = text(answer, "BucketRegion")
     if region is None:
         raise aws.unclear("the answer does not tell its region: the AWS CLI may be old", *asked)
     if region != aws.region:
         fix = f"name a bucket in {aws.region}, or set location to a zone of {short(region)}"
         found = f"it is in {region}, and FSx for Lustre needs it in {aws.region}"
-        return PreflightAnswer(
-            check=check, state="not ok", cause="mismatch", found=found, fix=fix, asked=aws.line(*asked)
-        )
-    return PreflightAnswer(check=check, state="ok", found=f"it is in {region}", asked=aws.line(*asked))
+        return aws.asked(*asked).not_ok(check, "mismatch", found, fix)
+    return aws.asked(*asked).ok(check, f"it is in {region}")

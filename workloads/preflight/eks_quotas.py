@@ -124,19 +124,15 @@ def quota_answer(aws: Aws, quota: Quota, needed: int, words: str, use: Callable[
     """
     if needed <= 0:
         raise aws.unclear("the catalog does not have the vCPUs of the machine", *quotas(quota.service))
-    limit, asked = limit_of(aws, quota), aws.line(*quotas(quota.service))
+    limit, said = limit_of(aws, quota), aws.asked(*quotas(quota.service))
     used = use() if limit >= needed else 0
-    enough = limit - used >= needed
-    total = f"{amount(used + needed)} with what is in use" if used else amount(needed)
     spare = f"; {amount(used)} of {amount(limit)} in use" if limit >= needed else f"; the limit is {amount(limit)}"
-    return PreflightAnswer(
-        check=f"quota {quota.name}",
-        state="ok" if enough else "not ok",
-        cause=None if enough else "quota",
-        found=f"needs {needed:,} ({words}){spare}",
-        fix="" if enough else f"request {total}: {raise_command(aws, quota.service, quota.code, used + needed)}",
-        asked=asked,
-    )
+    check, found = f"quota {quota.name}", f"needs {needed:,} ({words}){spare}"
+    if limit - used >= needed:
+        return said.ok(check, found)
+    total = f"{amount(used + needed)} with what is in use" if used else amount(needed)
+    request = raise_command(aws, quota.service, quota.code, used + needed)
+    return said.not_ok(check, "quota", found, f"request {total}: {request}")
 
 
 def raise_command(aws: Aws, service: str, code: str, value: float) -> str:
@@ -156,12 +152,10 @@ def _unnamed(aws: Aws, family: str, needed: int, words: str) -> PreflightAnswer:
         if (name := text(row, "QuotaName")) and pattern.search(name) and (limit := number(row, "Value")) is not None
     ]
     listed = f"; the account has {', '.join(sorted(names)[:4])}" if names else ""
-    return PreflightAnswer(
-        check=f"quota of spot {family}",
-        state="unknown",
-        found=f"needs {needed:,} ({words}); AWS documents no spot quota of {family}{listed}",
-        fix="ask AWS Support which quota it is, or start one spot instance",
-        asked=aws.line(*asked),
+    return aws.asked(*asked).unknown(
+        f"quota of spot {family}",
+        f"needs {needed:,} ({words}); AWS documents no spot quota of {family}{listed}",
+        "ask AWS Support which quota it is, or start one spot instance",
     )
 
 

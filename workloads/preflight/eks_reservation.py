@@ -9,10 +9,10 @@ from typing import Any
 
 from infra.catalog.aws import BLOCK_DRAIN_MINUTES
 from infra.settings import EksSettings
-from workloads.preflight.answers import Cause, PreflightAnswer, PreflightCheck
+from workloads.preflight.answers import Asked, Cause, PreflightAnswer, PreflightCheck
 from workloads.preflight.aws_cli import Aws
 from workloads.preflight.eks_quotas import RESERVATIONS, quotas, raise_command
-from workloads.preflight.fields import number, text
+from workloads.preflight.fields import moment, number, text
 
 GROUPS = ("ec2", "describe-placement-groups")
 OF_NODES = {"InstancePlatform": "Linux/UNIX", "Tenancy": "default"}
@@ -83,9 +83,7 @@ def _held(aws: Aws, settings: EksSettings, name: str, row: Mapping[str, Any]) ->
             )
         # Machines in use may be of this stack.
         return _answer(aws, name, "mismatch" if total < most else "stock-out", f"needs {most}; {left}", fix)
-    return PreflightAnswer(
-        check=f"reservation {name}", state="ok", found=f"needs {most}; {left}", asked=aws.line(*RESERVATIONS)
-    )
+    return aws.asked(*RESERVATIONS).ok(f"reservation {name}", f"needs {most}; {left}")
 
 
 def _of_block(aws: Aws, settings: EksSettings, name: str, row: Mapping[str, Any]) -> PreflightAnswer:
@@ -115,26 +113,15 @@ def _of_block(aws: Aws, settings: EksSettings, name: str, row: Mapping[str, Any]
                 aws, name, "mismatch", f"needs {nodes.max}; it has {size:.0f}", f"set nodes.max to {size:.0f}"
             )
         found = f"needs {nodes.max}; {size:.0f} machines from {begin:{MINUTE}} to {end:{MINUTE}}, when nodes can start"
-        return PreflightAnswer(check=f"reservation {name}", state="ok", found=found, asked=aws.line(*RESERVATIONS))
+        return aws.asked(*RESERVATIONS).ok(f"reservation {name}", found)
     held = _held(aws, settings, name, row)
     if held.state != "ok":
         return held
     found = f"{held.found} until {last:{MINUTE}}, {BLOCK_DRAIN_MINUTES} minutes before its end"
-    return PreflightAnswer(check=held.check, state="ok", found=found, asked=held.asked)
+    return Asked(held.asked).ok(held.check, found)
 
 
 MINUTE = "%Y-%m-%dT%H:%M:00Z"
-
-
-def moment(value: object) -> datetime | None:
-    """Return a time in UTC: ISO 8601, as the AWS CLI prints it; None if it is something else."""
-    if not isinstance(value, str) or len(value) > 40:
-        return None
-    try:
-        time = datetime.fromisoformat(value)
-        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def _bought(row: Mapping[str, Any]) -> float | None:
@@ -170,18 +157,16 @@ def reservation_group(aws: Aws, settings: EksSettings, arn: str) -> PreflightAns
         fit = zone and all(text(row, key) == value for key, value in needs.items())
         if name in ids and fit and count is not None and count >= 0:
             free, fits = free + count, fits + 1
-    most, line = settings.nodes.max, aws.line(*asked)
+    most, said = settings.nodes.max, aws.asked(*asked)
     has = f"{fits} of its {len(ids)} reservations fit, with {free:,.0f} free machines"
     if free < most:
-        return PreflightAnswer(
-            check="reservation group",
-            state="not ok",
-            cause="mismatch",
-            found=f"needs {most}; {has}: the other nodes would be on demand",
-            fix=f"add reservations of {settings.nodes.machine} in {settings.location}, or lower nodes.max",
-            asked=line,
+        return said.not_ok(
+            "reservation group",
+            "mismatch",
+            f"needs {most}; {has}: the other nodes would be on demand",
+            f"add reservations of {settings.nodes.machine} in {settings.location}, or lower nodes.max",
         )
-    return PreflightAnswer(check="reservation group", state="ok", found=f"needs {most}; {has}", asked=line)
+    return said.ok("reservation group", f"needs {most}; {has}")
 
 
 def block_quota(aws: Aws, settings: EksSettings, name: str) -> PreflightAnswer:
@@ -192,7 +177,7 @@ def block_quota(aws: Aws, settings: EksSettings, name: str) -> PreflightAnswer:
     """
     check, row = "quota of Capacity Blocks", _named(aws, name)
     if row is not None and text(row, "State") in (*WAITING, "active"):
-        return PreflightAnswer(check=check, state="ok", found=f"{name} is bought", asked=aws.line(*RESERVATIONS))
+        return aws.asked(*RESERVATIONS).ok(check, f"{name} is bought")
     family, asked = settings.nodes.machine.partition(".")[0], quotas("ec2")
     pattern = re.compile(rf"Concurrent {re.escape(family)}( instance)? Capacity Blocks per account", re.IGNORECASE)
     for quota in aws.rows("Quotas", *asked):
@@ -200,24 +185,18 @@ def block_quota(aws: Aws, settings: EksSettings, name: str) -> PreflightAnswer:
         if limit is not None and limit >= 0 and pattern.fullmatch(text(quota, "QuotaName") or ""):
             valid = isinstance(code, str) and re.fullmatch(r"L-[0-9A-F]{8}", code, re.ASCII)
             request = raise_command(aws, "ec2", str(code), 1) if valid else "request one in the Service Quotas console"
-            enough, text_ = limit >= 1, f"{family} blocks at a time: {limit:.0f}"
-            return PreflightAnswer(
-                check=check,
-                state="ok" if enough else "not ok",
-                cause=None if enough else "quota",
-                found=f"needs 1; {text_}",
-                fix="" if enough else request,
-                asked=aws.line(*asked),
-            )
+            found = f"needs 1; {family} blocks at a time: {limit:.0f}"
+            said = aws.asked(*asked)
+            return said.ok(check, found) if limit >= 1 else said.not_ok(check, "quota", found, request)
     page = "look for Capacity Blocks in https://console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
     found = f"the answer has no quota of {family} blocks"
-    return PreflightAnswer(check=check, state="unknown", found=found, fix=page, asked=aws.line(*asked))
+    return aws.asked(*asked).unknown(check, found, page)
 
 
 def placement_group(aws: Aws, settings: EksSettings) -> PreflightAnswer:
     """Judge whether the placement group exists and keeps machines close together."""
     named = str(settings.nodes.placement_group)
-    check, asked = f"placement group {named}", aws.line(*GROUPS)
+    check, said = f"placement group {named}", aws.asked(*GROUPS)
     for row in aws.rows("PlacementGroups", *GROUPS):
         if named not in (row.get("GroupName"), row.get("GroupId")):
             continue
@@ -225,16 +204,16 @@ def placement_group(aws: Aws, settings: EksSettings) -> PreflightAnswer:
         if strategy is None or state is None:
             raise aws.unclear("the answer has neither strategy nor state of it", *GROUPS)
         if (strategy, state) == ("cluster", "available"):
-            return PreflightAnswer(check=check, state="ok", found="its strategy is cluster", asked=asked)
+            return said.ok(check, "its strategy is cluster")
         found = f"its strategy is {strategy}, its state {state}"
         fix = "name one with strategy cluster, or remove nodes.placementGroup"
-        return PreflightAnswer(check=check, state="not ok", cause="mismatch", found=found, fix=fix, asked=asked)
+        return said.not_ok(check, "mismatch", found, fix)
     if named.startswith("pg-"):
         found, fix = "it may be another account's, which this does not list", "ask its account"
-        return PreflightAnswer(check=check, state="unknown", found=found, fix=fix, asked=asked)
+        return said.unknown(check, found, fix)
     fix = aws.line("ec2", "create-placement-group", f"--group-name={named}", "--strategy=cluster")
     found = f"there is none in {aws.region}"
-    return PreflightAnswer(check=check, state="not ok", cause="setup", found=found, fix=fix, asked=asked)
+    return said.not_ok(check, "setup", found, fix)
 
 
 def _named(aws: Aws, name: str) -> Mapping[str, Any] | None:
@@ -243,11 +222,5 @@ def _named(aws: Aws, name: str) -> Mapping[str, Any] | None:
 
 
 def _answer(aws: Aws, name: str, cause: Cause, found: str, fix: str, *, unknown: bool = False) -> PreflightAnswer:
-    return PreflightAnswer(
-        check=f"reservation {name}",
-        state="unknown" if unknown else "not ok",
-        cause=None if unknown else cause,
-        found=found,
-        fix=fix,
-        asked=aws.line(*RESERVATIONS),
-    )
+    check, said = f"reservation {name}", aws.asked(*RESERVATIONS)
+    return said.unknown(check, found, fix) if unknown else said.not_ok(check, cause, found, fix)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from infra.catalog.pins import EKS_RELEASES
 from infra.settings import EksSettings
-from workloads.preflight.answers import PreflightAnswer, PreflightCheck
+from workloads.preflight.answers import PreflightAnswer, PreflightCheck, refused
 from workloads.preflight.aws_cli import ABSENT, Aws
 from workloads.preflight.cli import NoAnswerError
 from workloads.preflight.eks_account import account
@@ -48,8 +48,7 @@ def kubernetes(aws: Aws, version: str) -> PreflightAnswer:
     try:
         rows = aws.rows("clusterVersions", *asked)
     except NoAnswerError as error:
-        if error.kind != ABSENT:
-            raise
+        refused(error, ABSENT)
         rows = []
     row = next((row for row in rows if row.get("clusterVersion") == version), None)
     status = None if row is None else text(row, "versionStatus") or text(row, "status")
@@ -60,10 +59,10 @@ def kubernetes(aws: Aws, version: str) -> PreflightAnswer:
     if status in ("STANDARD_SUPPORT", "EXTENDED_SUPPORT"):
         extra = "; a cluster in extended support costs more" if status.startswith("E") else ""
         found = f"in {status.lower().replace('_', ' ')}{extra}"
-        return PreflightAnswer(check=check, state="ok", found=found, asked=aws.line(*asked))
+        return aws.asked(*asked).ok(check, found)
     fix = f"set cluster.version to one of {', '.join(each for each in EKS_RELEASES if each != version)}"
     found = f"EKS says: {status.lower().replace('_', ' ')}"
-    return PreflightAnswer(check=check, state="not ok", cause="mismatch", found=found, fix=fix, asked=aws.line(*asked))
+    return aws.asked(*asked).not_ok(check, "mismatch", found, fix)
 
 
 def addons(aws: Aws, version: str) -> PreflightAnswer:
@@ -77,17 +76,13 @@ def addons(aws: Aws, version: str) -> PreflightAnswer:
             text(build, "addonVersion") for build in (builds if isinstance(builds, list) else ())
         }
     if missing := [f"{name} {pin}" for name, pin in pinned.items() if pin not in offers.get(name, ())]:
-        return PreflightAnswer(
-            check="add-ons",
-            state="not ok",
-            cause="mismatch",
-            found=f"EKS does not list {', '.join(missing)} for {version} in {aws.region}",
-            fix="update rdma-ray, or correct the versions in infra/catalog/pins.py",
-            asked=aws.line(*asked),
+        return aws.asked(*asked).not_ok(
+            "add-ons",
+            "mismatch",
+            f"EKS does not list {', '.join(missing)} for {version} in {aws.region}",
+            "update rdma-ray, or correct the versions in infra/catalog/pins.py",
         )
-    return PreflightAnswer(
-        check="add-ons", state="ok", found=f"all {len(pinned)} pinned versions are offered", asked=aws.line(*asked)
-    )
+    return aws.asked(*asked).ok("add-ons", f"all {len(pinned)} pinned versions are offered")
 
 
 def node_images(aws: Aws, version: str) -> PreflightAnswer:
@@ -97,22 +92,15 @@ def node_images(aws: Aws, version: str) -> PreflightAnswer:
     asked = ("ec2", "describe-images", "--owners=amazon", f"--filters=Name=name,Values={','.join(names)}")
     states = {text(row, "Name"): text(row, "State") for row in aws.rows("Images", *asked)}
     if missing := [name for name in names if name not in states]:
-        return PreflightAnswer(
-            check="node images",
-            state="not ok",
-            cause="mismatch",
-            found=f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not in {aws.region}",
-            fix="update rdma-ray, or correct the release in infra/catalog/pins.py",
-            asked=aws.line(*asked),
+        return aws.asked(*asked).not_ok(
+            "node images",
+            "mismatch",
+            f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not in {aws.region}",
+            "update rdma-ray, or correct the release in infra/catalog/pins.py",
         )
     if unclear := [name for name in names if states[name] != "available"]:
         raise aws.unclear(f"the state of {unclear[0]} is {states[unclear[0]] or 'not told'}", *asked)
-    return PreflightAnswer(
-        check="node images",
-        state="ok",
-        found=f"release {EKS_RELEASES[version]['node image']} is there",
-        asked=aws.line(*asked),
-    )
+    return aws.asked(*asked).ok("node images", f"release {EKS_RELEASES[version]['node image']} is there")
 
 
 def cluster(aws: Aws, settings: EksSettings) -> PreflightAnswer:
@@ -120,14 +108,10 @@ def cluster(aws: Aws, settings: EksSettings) -> PreflightAnswer:
     name, asked = str(settings.cluster.existing), ("eks", "describe-cluster", f"--name={settings.cluster.existing}")
     check = f"cluster {name}"
     try:
-        answer, line = aws.ask(*asked), aws.line(*asked)
+        answer, said = aws.ask(*asked), aws.asked(*asked)
     except NoAnswerError as error:
-        if error.kind != ABSENT:
-            raise
         fix = f"list them: {aws.line('eks', 'list-clusters')}"
-        return PreflightAnswer(
-            check=check, state="not ok", cause="setup", found="there is none", fix=fix, asked=error.asked
-        )
+        return refused(error, ABSENT).not_ok(check, "setup", "there is none", fix)
     status, version = text(answer, "cluster", "status"), text(answer, "cluster", "version")
     mode = text(answer, "cluster", "accessConfig", "authenticationMode")
     if status is None or version is None or mode is None:
@@ -148,8 +132,8 @@ def cluster(aws: Aws, settings: EksSettings) -> PreflightAnswer:
         problem = "its authentication mode is CONFIG_MAP", aws.line(*change)
     if problem:
         found, fix = problem
-        return PreflightAnswer(check=check, state="not ok", cause="mismatch", found=found, fix=fix, asked=line)
-    return PreflightAnswer(check=check, state="ok", found=f"{status}, version {version}, {mode}", asked=line)
+        return said.not_ok(check, "mismatch", found, fix)
+    return said.ok(check, f"{status}, version {version}, {mode}")
 
 
 def private_image(aws: Aws, image: str, parts: re.Match[str]) -> PreflightAnswer:
@@ -165,27 +149,21 @@ def private_image(aws: Aws, image: str, parts: re.Match[str]) -> PreflightAnswer
     )
     check, there = "image", aws if region == aws.region else aws.in_region(region)
     try:
-        rows, line = there.rows("imageDetails", *asked), there.line(*asked)
+        rows, said = there.rows("imageDetails", *asked), there.asked(*asked)
     except NoAnswerError as error:
-        if error.kind != ABSENT:
-            raise
         fix = "build it with `rdma-ray image build --push`, or correct ray.image"
-        return PreflightAnswer(
-            check=check, state="not ok", cause="setup", found=error.reason, fix=fix, asked=error.asked
-        )
+        return refused(error, ABSENT).not_ok(check, "setup", error.reason, fix)
     if not any(
         (tag or "latest") in (texts(row, "imageTags") or ()) or row.get("imageDigest") == digest for row in rows
     ):
         raise there.unclear("the answer does not have the image", *asked)
     if registry != account(aws):
-        return PreflightAnswer(
-            check=check,
-            state="unknown",
-            found=f"{image} exists; whether the nodes may pull it, the policy of account {registry} decides",
-            fix="let that policy allow this account: https://docs.aws.amazon.com/AmazonECR/latest/userguide/"
-            "repository-policy-examples.html",
-            asked=line,
+        return said.unknown(
+            check,
+            f"{image} exists; whether the nodes may pull it, the policy of account {registry} decides",
+            (
+                "let that policy allow this account: https://docs.aws.amazon.com/AmazonECR/latest/userguide/"
+                "repository-policy-examples.html"
+            ),
         )
-    return PreflightAnswer(
-        check=check, state="ok", found=f"{image} is in the nodes' account, whose role may pull it", asked=line
-    )
+    return said.ok(check, f"{image} is in the nodes' account, whose role may pull it")

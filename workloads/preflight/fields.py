@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from infra.terminal import printable
@@ -63,6 +64,17 @@ def texts(document: object, *path: str) -> list[str] | None:
 def has(document: object, *path: str) -> bool:
     """Return whether there is something at a path of keys."""
     return _at(document, path) is not None
+
+
+def moment(value: object) -> datetime | None:
+    """Return a time in UTC, which clouds write by ISO 8601; None if it is something else."""
+    if not isinstance(value, str) or len(value) > 40:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def amount(value: float) -> str:

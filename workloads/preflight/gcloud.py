@@ -6,13 +6,12 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 from infra.settings import GkeSettings
 from infra.terminal import printable
-from workloads.preflight.answers import Cause, PreflightAnswer
-from workloads.preflight.cli import Cli, NoAnswerError
+from workloads.preflight.answers import Asked, PreflightAnswer, refused
+from workloads.preflight.cli import Cli, NoAnswerError, Once
 from workloads.preflight.fields import text
 
 PROJECT = re.compile(r"([a-z][a-z0-9.-]{0,61}:)?[a-z][a-z0-9-]{2,61}[a-z0-9]")
@@ -82,20 +81,10 @@ GCLOUD = Cli(
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What a command printed, and the command line that asked; it makes the answers that follow from it."""
+class Reply(Asked):
+    """What a command printed, and the answers that follow from it."""
 
-    document: Any
-    asked: str
-
-    def ok(self, check: str, found: str) -> PreflightAnswer:
-        return PreflightAnswer(check=check, state="ok", found=found, asked=self.asked)
-
-    def unknown(self, check: str, found: str, fix: str) -> PreflightAnswer:
-        return PreflightAnswer(check=check, state="unknown", found=found, fix=fix, asked=self.asked)
-
-    def not_ok(self, check: str, cause: Cause, found: str, fix: str) -> PreflightAnswer:
-        return PreflightAnswer(check=check, state="not ok", cause=cause, found=found, fix=fix, asked=self.asked)
+    document: Any = None
 
 
 @dataclass
@@ -109,8 +98,7 @@ class Account:
     named: str | None
 
     def __post_init__(self) -> None:
-        self._lock = Lock()
-        self._own: list[Any] = []
+        self._once = Once(GCLOUD)
 
     @classmethod
     def of(cls, config: Mapping[str, Any], variables: Mapping[str, str]) -> Account:
@@ -122,16 +110,8 @@ class Account:
 
     @property
     def own(self) -> Any:
-        """gcloud's own account and project, asked once, also if there is no answer. Raises NoAnswerError."""
-        with self._lock:
-            if not self._own:
-                try:
-                    self._own = [GCLOUD.ask("config", "list", "--format=json(core.account,core.project)")]
-                except NoAnswerError as error:
-                    self._own = [error]
-        if isinstance(self._own[0], NoAnswerError):
-            raise self._own[0]
-        return self._own[0]
+        """gcloud's own account and project. Raises NoAnswerError."""
+        return self._once.ask("config", "list", "--format=json(core.account,core.project)")
 
     @property
     def project(self) -> str:
@@ -153,7 +133,7 @@ class Account:
     def ask(self, *arguments: str, project: str | None = None) -> Reply:
         """Ask about the project, or another one. Raises NoAnswerError."""
         arguments = (*arguments, f"--project={project or self.project}", "--format=json")
-        return Reply(GCLOUD.ask(*arguments), shlex.join(["gcloud", *arguments]))
+        return Reply(shlex.join(["gcloud", *arguments]), GCLOUD.ask(*arguments))
 
 
 @dataclass(frozen=True)
@@ -169,22 +149,17 @@ class Question:
 
     @property
     def region(self) -> str:
-        return self.zone.rpartition("-")[0]
+        return self.settings.region
 
     def project_answers(self) -> Iterator[PreflightAnswer]:
         """Yield whether the project is known, and from where."""
         try:
             project = self.account.project
         except NoAnswerError as error:
-            if error.kind != "absent":
-                raise
-            yield PreflightAnswer(check="gcp:project", state="not ok", cause="setup", found=error.reason, fix=error.fix)
+            yield refused(error, "absent").not_ok("gcp:project", "setup", error.reason, error.fix)
             return
-        whose = "" if self.account.named else ", of gcloud's configuration: Pulumi needs gcp:project in the stack file"
-        if whose:
-            fix = f"pulumi config set gcp:project {project}"
-            yield PreflightAnswer(
-                check="gcp:project", state="not ok", cause="setup", found=f"{project}{whose}", fix=fix
-            )
+        if self.account.named:
+            yield Asked().ok("gcp:project", f"{project} is set")
         else:
-            yield PreflightAnswer(check="gcp:project", state="ok", found=f"{project} is set")
+            found = f"{project}, of gcloud's configuration: Pulumi needs gcp:project in the stack file"
+            yield Asked().not_ok("gcp:project", "setup", found, f"pulumi config set gcp:project {project}")

@@ -13,7 +13,7 @@ from infra.catalog.gcp import (
     REGISTRY_API,
 )
 from infra.settings import GkeSettings
-from workloads.preflight.answers import PreflightAnswer
+from workloads.preflight.answers import Asked, PreflightAnswer
 from workloads.preflight.fields import entries, flag, text, texts
 from workloads.preflight.gcloud import Question
 from workloads.preflight.gke_place import in_artifact_registry
@@ -68,7 +68,7 @@ def role_answers(question: Question) -> Iterator[PreflightAnswer]:
     check, roles = "roles", ", ".join(OPERATOR_ROLES)
     if member is None:
         fix = "gcloud auth login"
-        yield PreflightAnswer(check=check, state="unknown", found="gcloud has no account", fix=fix)
+        yield Asked().unknown(check, "gcloud has no account", fix)
         return
     reply = question.account.ask("projects", "get-iam-policy", project)
     held = {

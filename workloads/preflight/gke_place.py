@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from infra.catalog.gcp import version_key
-from workloads.preflight.answers import PreflightAnswer
+from workloads.preflight.answers import PreflightAnswer, refused
 from workloads.preflight.cli import NoAnswerError
-from workloads.preflight.fields import entries, flag, has, number, text, texts
+from workloads.preflight.fields import entries, flag, has, moment, number, text, texts
 from workloads.preflight.gcloud import Question, Reply
 from workloads.preflight.registry import IMAGE, image_answers
 
@@ -90,11 +90,9 @@ def reservation_answers(question: Question) -> Iterator[PreflightAnswer]:
             *("compute", "reservations", "describe", name, f"--zone={question.zone}"), project=shared
         )
     except NoAnswerError as error:
-        if error.kind != "absent":
-            raise
         fix = "gcloud compute reservations list shows names and zones; set nodes.reservation and location"
         found = f"there is no reservation {name} in {question.zone}"
-        yield PreflightAnswer(check=check, state="not ok", cause="mismatch", found=found, fix=fix, asked=error.asked)
+        yield refused(error, "absent").not_ok(check, "mismatch", found, fix)
         return
     held, left = reply.document, machines_left(reply.document)
     wanted, needed = settings.machine.name, settings.nodes.max
@@ -146,10 +144,8 @@ def over(end: str | None) -> bool | None:
     """Return whether a time of the API (RFC 3339) is over; False for none, None if it cannot be read."""
     if end is None:
         return False
-    try:
-        return datetime.fromisoformat(end).astimezone(UTC) < datetime.now(UTC)
-    except (ValueError, OverflowError):
-        return None
+    time = moment(end)
+    return None if time is None else time < datetime.now(UTC)
 
 
 def cluster_answers(question: Question) -> Iterator[PreflightAnswer]:
@@ -159,10 +155,8 @@ def cluster_answers(question: Question) -> Iterator[PreflightAnswer]:
     try:
         reply = question.account.ask("container", "clusters", "describe", name, f"--location={location}")
     except NoAnswerError as error:
-        if error.kind != "absent":
-            raise
         found, fix = f"there is no cluster {name} in {location}", "gcloud container clusters list shows them"
-        yield PreflightAnswer(check=check, state="not ok", cause="setup", found=found, fix=fix, asked=error.asked)
+        yield refused(error, "absent").not_ok(check, "setup", found, fix)
         return
     version, status = text(reply.document, "currentMasterVersion"), text(reply.document, "status")
     if flag(reply.document, "autopilot", "enabled"):
@@ -188,10 +182,8 @@ def subnetwork_answers(question: Question) -> Iterator[PreflightAnswer]:
             *("compute", "networks", "subnets", "describe", name, f"--region={region}"), project=project
         )
     except NoAnswerError as error:
-        if error.kind != "absent":
-            raise
         found, fix = f"there is no subnetwork {name} in {region} of {project}", "correct network.subnetwork"
-        yield PreflightAnswer(check=check, state="not ok", cause="setup", found=found, fix=fix, asked=error.asked)
+        yield refused(error, "absent").not_ok(check, "setup", found, fix)
         return
     update = f"gcloud compute networks subnets update {name} --region={region} --project={project}"
     ranges = {text(each, "rangeName") for each in entries(reply.document, "secondaryIpRanges") or ()}
@@ -217,11 +209,9 @@ def bucket_answers(question: Question) -> Iterator[PreflightAnswer]:
     try:
         reply = question.account.ask("storage", "buckets", "describe", f"gs://{bucket}")
     except NoAnswerError as error:
-        if error.kind != "absent":
-            raise
         found = f"there is no bucket {bucket}"
         fix = f"gcloud storage buckets create gs://{bucket} --location={question.region}"
-        yield PreflightAnswer(check=check, state="not ok", cause="setup", found=found, fix=fix, asked=error.asked)
+        yield refused(error, "absent").not_ok(check, "setup", found, fix)
         return
     location = text(reply.document, "location")
     if text(reply.document, "name") != bucket or not BUCKET_LOCATION.fullmatch(location or ""):
@@ -250,11 +240,9 @@ def registry_answers(question: Question) -> Iterator[PreflightAnswer]:
     try:
         reply = question.account.ask("artifacts", "docker", "images", "describe", image)
     except NoAnswerError as error:
-        if error.kind != "absent":
-            raise
         fix = "correct ray.image, or push the image: rdma-ray image build --push"
         found = f"Artifact Registry does not have {image}"
-        yield PreflightAnswer(check=check, state="not ok", cause="setup", found=found, fix=fix, asked=error.asked)
+        yield refused(error, "absent").not_ok(check, "setup", found, fix)
         return
     digest = text(reply.document, "image_summary", "digest")
     registry, owner, repository = [*image.split("/"), "", ""][:3]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from infra.catalog.capacity import MAX_RUN_HOURS
-from workloads.preflight.answers import PreflightAnswer
+from workloads.preflight.answers import PreflightAnswer, refused
 from workloads.preflight.cli import NoAnswerError
 from workloads.preflight.fields import entries, number, text
 from workloads.preflight.gcloud import Question, Reply
@@ -39,7 +39,7 @@ def advice(question: Question, kind: str, zone: str) -> Reply:
     settings = question.settings
     hours = settings.nodes.max_run_hours or MAX_RUN_HOURS
     return question.account.ask(
-        *("beta", "compute", "advice", "capacity", f"--region={zone.rpartition('-')[0]}", f"--zones={zone}"),
+        *("beta", "compute", "advice", "capacity", f"--region={question.region}", f"--zones={zone}"),
         f"--provisioning-model={MODELS[kind]}",
         f"--size={settings.nodes.max}",
         f"--instance-selection-machine-types={settings.machine.name}",
@@ -72,15 +72,8 @@ def stock_answers(question: Question, kind: str) -> Iterator[PreflightAnswer]:
     try:
         reply = advice(question, kind, zone)
     except NoAnswerError as error:
-        if error.kind != "unsupported":
-            raise
-        yield PreflightAnswer(
-            check=check,
-            state="not ok",
-            cause="mismatch",
-            found=f"{zone} has no {machine} by {MODELS[kind]}",
-            fix=elsewhere,
-            asked=error.asked,
+        yield refused(error, "unsupported").not_ok(
+            check, "mismatch", f"{zone} has no {machine} by {MODELS[kind]}", elsewhere
         )
         return
     score = score_of(reply, zone, nodes)

@@ -9,7 +9,7 @@ from infra.existing.kubectl import Kubectl, KubectlError
 from infra.plan import ray_args
 from infra.settings import KubernetesSettings
 from infra.settings.problems import Problem
-from workloads.preflight.answers import PreflightAnswer, PreflightCheck
+from workloads.preflight.answers import Asked, PreflightAnswer, PreflightCheck
 from workloads.preflight.cli import NoAnswerError
 
 
@@ -19,10 +19,8 @@ def kubernetes_checks(settings: KubernetesSettings, stack: str) -> Iterator[Pref
 
 
 def _answers(settings: KubernetesSettings, stack: str) -> Iterator[PreflightAnswer]:
-    cluster, asked = (
-        Kubectl(settings.context),
-        f"kubectl --context={settings.context} get namespace {settings.namespace}",
-    )
+    cluster = Kubectl(settings.context)
+    asked = f"kubectl --context={settings.context} get namespace {settings.namespace}"
     try:
         cluster.read("/version")
     except KubectlError as error:
@@ -32,17 +30,11 @@ def _answers(settings: KubernetesSettings, stack: str) -> Iterator[PreflightAnsw
     for problem in found:
         yield _answer(problem)
     if not found:
-        yield PreflightAnswer(
-            check="cluster", state="ok", found="it accepts what the stack would create, as a dry run", asked=asked
-        )
+        yield Asked(asked).ok("cluster", "it accepts what the stack would create, as a dry run")
 
 
 def _answer(problem: Problem) -> PreflightAnswer:
-    unknown = problem.message.startswith(UNANSWERED)
-    return PreflightAnswer(
-        check=", ".join(problem.settings),
-        state="unknown" if unknown else "not ok",
-        cause=None if unknown else "setup",
-        found=problem.message,
-        fix=problem.fix,
-    )
+    check = ", ".join(problem.settings)
+    if problem.message.startswith(UNANSWERED):
+        return Asked().unknown(check, problem.message, problem.fix)
+    return Asked().not_ok(check, "setup", problem.message, problem.fix)

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from workloads.preflight.answers import PreflightAnswer
+from workloads.preflight.answers import Asked, PreflightAnswer
 from workloads.preflight.cli import Cli, NoAnswerError
 from workloads.preflight.fields import entries, text
 
@@ -43,26 +43,17 @@ def image_answers(image: str, *, pull_secrets: bool) -> Iterator[PreflightAnswer
     """
     check = "image"
     if not IMAGE.fullmatch(image):
-        yield PreflightAnswer(
-            check=check, state="unknown", found="ray.image cannot be an image's name", fix="correct ray.image"
-        )
+        yield Asked().unknown(check, "ray.image cannot be an image's name", "correct ray.image")
         return
     arguments = ("manifest", "inspect", image)
-    asked = shlex.join([DOCKER.program, *arguments])
+    said = Asked(shlex.join([DOCKER.program, *arguments]))
     try:
         document = DOCKER.ask(*arguments)
     except NoAnswerError as error:
         if error.kind not in ("absent", "refused") or pull_secrets:
             raise
         found = f"no node can pull {image} without credentials: {error.reason}"
-        yield PreflightAnswer(
-            check=check,
-            state="not ok",
-            cause="access" if error.kind == "refused" else "setup",
-            found=found,
-            fix=error.fix,
-            asked=asked,
-        )
+        yield said.not_ok(check, "access" if error.kind == "refused" else "setup", found, error.fix)
         return
     manifests = entries(document, "manifests")
     platforms = {text(each, "platform", "architecture") for each in manifests or ()}
@@ -71,9 +62,9 @@ def image_answers(image: str, *, pull_secrets: bool) -> Iterator[PreflightAnswer
             f"it is for {', '.join(sorted(each or 'unknown' for each in platforms)[:5])}, and the nodes are {PLATFORM}"
         )
         fix = f"build it for linux/{PLATFORM}, or choose another ray.image"
-        yield PreflightAnswer(check=check, state="not ok", cause="mismatch", found=found, fix=fix, asked=asked)
+        yield said.not_ok(check, "mismatch", found, fix)
     elif manifests or entries(document, "layers"):
-        yield PreflightAnswer(check=check, state="ok", found=f"anybody can pull {image}", asked=asked)
+        yield said.ok(check, f"anybody can pull {image}")
     else:
         found = f"the answer does not describe {image}"
-        yield PreflightAnswer(check=check, state="unknown", found=found, fix="run the command by itself", asked=asked)
+        yield said.unknown(check, found, "run the command by itself")
