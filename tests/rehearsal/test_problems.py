@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import stat
 
 import pytest
 
 from rehearsal.engine.workspace import ROOT
-from tests.clone import Clone
+from tests.clone import Clone, executable
 from workloads.exits import Exit
 
 FIVE_MISTAKES = """config:
@@ -112,9 +111,7 @@ def test_first_up_on_a_cloud_asks_the_account(
 ) -> None:
     """Whatever it says, the engine here has no plugin for a cloud, so nothing is created."""
     shutil.copy(ROOT / "Pulumi.gke.yaml", fresh_clone.path)
-    command = fresh_clone.path / "bin" / "rdma-ray"
-    command.write_text(f"#!/bin/sh\necho asked: $*\nexit {status}\n")
-    command.chmod(stat.S_IRWXU)
+    executable(fresh_clone.path / "bin" / "rdma-ray", f"#!/bin/sh\necho asked: $*\nexit {status}\n")
     fresh_clone.environment["PULUMI_CONFIG_PASSPHRASE"] = "x"
     said = fresh_clone.run("make", "up", "STACK=gke", *arguments, check=False)
     assert ("asked: preflight gke" in said) == asked, said

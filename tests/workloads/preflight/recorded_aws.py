@@ -6,7 +6,6 @@ import copy
 import functools
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,28 +13,13 @@ from typing import Any
 import yaml
 
 from infra.catalog.pins import AWS_RAY_TRAIN, EKS, EKS_NEXT, EKS_RELEASES, RAY
+from tests.unit.stacks import changed
 from tests.workloads.conftest import ROOT
+from tests.workloads.preflight import recorded_cli
 
 PINS = {"<eks>": EKS, "<eks next>": EKS_NEXT, "<ray>": RAY, "<image>": AWS_RAY_TRAIN}
 FOLDER = Path(__file__).parent / "aws"
 OPTIONS = ("--region=", "--output=json", "--profile=")
-FAKE = """\
-import json, re, sys, time
-line = " ".join(each for each in sys.argv[1:] if not each.startswith({options}))
-known = json.load(open({answers!r}))
-found = [each for each in known if re.fullmatch(each["argv"], line)]
-if len(found) != 1:
-    sys.stderr.write(f"{{len(found)}} recordings of: {{line}}")
-    sys.exit(99)
-[answer] = found
-time.sleep(answer.get("delay", 0))
-out = answer.get("stdout")
-if out is not None:
-    print(json.dumps(out, indent=4))
-sys.stdout.write(answer.get("stdout-text", ""))
-sys.stderr.write(answer.get("stderr", ""))
-sys.exit(answer.get("exit", 0))
-"""
 
 
 @functools.cache
@@ -47,7 +31,7 @@ def data(name: str) -> Any:
     return yaml.safe_load(text)
 
 
-def changed(value: Any, path: str, new: Any) -> None:
+def put(value: Any, path: str, new: Any) -> None:
     """Set what is at a path such as `Quotas.0.Value`."""
     *parents, last = path.split(".")
     for name in parents:
@@ -80,7 +64,7 @@ def answers_of(situation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             # Or a recording that only this situation has.
             answer |= {key: copy.deepcopy(value) for key, value in change.items() if key not in ("edit", "error")}
             for path, value in change.get("edit", {}).items():
-                changed(answer["stdout"], path, copy.deepcopy(value))
+                put(answer["stdout"], path, copy.deepcopy(value))
             if "error" in change:
                 answer.pop("stdout", None)
                 answer |= data("errors")[change["error"]]
@@ -101,27 +85,24 @@ def answers_of(situation: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def install(folder: Path, answers: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the programs `aws` and `docker`, which give these answers, into a folder for PATH."""
-    for program in ("aws", "docker"):
-        own = [each for each in answers.values() if each.get("program", "aws") == program]
-        path = folder / f"{program}.json"
-        path.write_text(json.dumps(own), encoding="utf-8")
-        script = FAKE.format(options=OPTIONS, answers=str(path))
-        (folder / program).write_text(f"#!{sys.executable} -SE\n{script}", encoding="utf-8")
-        (folder / program).chmod(0o755)
+    recordings = [
+        {
+            "argv": f"{each.get('program', 'aws')} {each['argv']}",
+            "stdout": f"{json.dumps(each['stdout'])}\n" if "stdout" in each else each.get("stdout-text", ""),
+            "stderr": each.get("stderr", ""),
+            "code": each.get("exit", 0),
+            "delay": each.get("delay", 0),
+        }
+        for each in answers.values()
+    ]
+    recorded_cli.install(folder, recordings, ("aws", "docker"), ignored=OPTIONS, unique=True)
 
 
 def stack_file(folder: Path, situation: Mapping[str, Any]) -> Path:
     """Write the stack file of a situation."""
     original = ROOT / f"Pulumi.{situation.get('stack', 'eks')}.yaml"
     document = yaml.safe_load(original.read_text(encoding="utf-8"))
-    for path, value in situation.get("set", {}).items():
-        key, _, field = path.partition(".")
-        if field:
-            document["config"].setdefault(key, {})[field] = value
-        elif value is None:
-            document["config"].pop(key, None)
-        else:
-            document["config"][key] = value
+    document["config"] = changed(document["config"], situation.get("set", {}))
     file = folder / "Pulumi.situation.yaml"
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
     return file

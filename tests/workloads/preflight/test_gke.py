@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,12 @@ def recordings(answers: Mapping[str, Any], everything: Mapping[str, Any] | None 
     return replaced
 
 
+def as_recording(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recording with its pattern as a regular expression, and its document as text."""
+    printed = {"stdout": json.dumps(answer["document"])} if "document" in answer and "stdout" not in answer else {}
+    return {**answer, **printed, "argv": fnmatch.translate(str(answer["argv"]).replace("[", "[[]"))}
+
+
 def stack_file(folder: Path, config: Mapping[str, Any]) -> Path:
     """Write a stack file."""
     file = folder / "Pulumi.test.yaml"
@@ -60,7 +67,7 @@ def on_path(
     """Make recorded programs the only ones on PATH."""
     programs_folder = folder / "bin"
     programs_folder.mkdir(exist_ok=True)
-    install(programs_folder, answers, programs)
+    install(programs_folder, map(as_recording, answers), programs)
     monkeypatch.setenv("PATH", str(programs_folder))
     for name in PROVIDER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
