@@ -48,7 +48,8 @@ NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """Legacy limit of a node, left open: the roles of its service account limit it (GKE docs access-scopes)."""
 
 LOCAL_SSD_GB = 375
-"""Size of a local disk, by which quotas count them (Compute Engine docs disks/local-ssd, read 2026-11)."""
+"""Size of a local SSD, GB, by which quotas count them (Compute Engine docs disks/local-ssd, read 2026-11). Where a
+machine has them, they hold all that pods store on disk."""
 
 # Project
 

@@ -13,6 +13,7 @@ from infra.catalog.gcp import (
     ACCELERATOR_LABEL,
     FALLBACK_POOL,
     GPU_POOL,
+    LOCAL_SSD_GB,
     POOL_LABEL,
     SYSTEM_POOL,
     TOPOLOGY,
@@ -48,8 +49,6 @@ BOOT_SHARE = 0.8
 unverified, 2026-11)."""
 SPARE_GIB = 200
 """Part of a worker's disk that Ray leaves to files of the user, GiB, which nothing but the kubelet bounds."""
-LOCAL_SSD_GB = 375
-"""Size of a local SSD, GB (Compute Engine docs, local-ssd, read 2026-11). They hold all that pods store on disk."""
 
 
 def worker_pools(settings: GkeSettings) -> dict[str, str]:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from infra.catalog.capacity import GKE_CAPACITIES
+from infra.catalog.gcp import LOCAL_SSD_GB
 from infra.catalog.machines import GKE_CATALOG, supported
 from infra.eks.workload import ray_args as on_eks
-from infra.gke.pod import LOCAL_SSD_GB, SPARE_GIB
+from infra.gke.pod import SPARE_GIB
 from infra.gke.workload import ray_args
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import STOP_S, ray_cluster_spec
