@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi
 
-from infra.cost import tell_cost
+from infra.cost import log_cost
 from infra.settings import (
     CloudSettings,
     EksSettings,
@@ -41,9 +41,9 @@ def checked(settings: Settings) -> Settings:
     """
     for warning in warnings(settings):
         pulumi.log.warn(str(warning))
-    empty = os.environ.get("PULUMI_CONFIG_PASSPHRASE") == ""
     if isinstance(settings, CloudSettings):
-        tell_cost(settings)
+        log_cost(settings)
+    empty = os.environ.get("PULUMI_CONFIG_PASSPHRASE") == ""
     if empty and settings.target != "local" and not pulumi.runtime.is_dry_run():
         raise SettingsError([empty_passphrase(pulumi.get_stack())], origin="The environment")
     return settings

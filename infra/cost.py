@@ -16,13 +16,12 @@ from infra.settings import CloudSettings, SettingsError
 from infra.settings.cost import age, rise, summary
 
 
-def tell_cost(settings: CloudSettings) -> None:
+def log_cost(settings: CloudSettings) -> None:
     """Write the cost to the engine's diagnostics. Raises SettingsError for a sharp rise without `budget.hourly`."""
     pulumi.log.info(f"cost: {summary(settings)}")
     if old := age(settings.cost, datetime.date.today()):
         pulumi.log.warn(old)
-    before = workers_of(earlier_outputs())
-    if problem := rise(settings, before):
+    if problem := rise(settings, before=workers_of(earlier_outputs())):
         raise SettingsError([problem])
 
 

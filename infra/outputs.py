@@ -197,7 +197,7 @@ def cluster_outputs(
         token: Ray's token, secret.
         serve_token: Token of a service's requests, secret.
     """
-    machine, transport = settings.machine, settings.fabric_row.transport.name
+    machine, transport, cost = settings.machine, settings.fabric_row.transport.name, settings.cost
     service = {"serve": f"http://{FORWARDED}:{SERVE_PORT}", "serveToken": serve_token}
     return {
         "target": settings.target,
@@ -225,19 +225,19 @@ def cluster_outputs(
         },
         "storage": _folder(settings) if settings.storage.source else None,
         "queue": settings.local_queue,
-        "cost": None
-        if settings.cost is None
-        else cost_outputs(settings.cost).model_dump(by_alias=True, exclude_none=True),
+        "cost": cost and cost_outputs(cost).model_dump(by_alias=True, exclude_none=True),
     }
 
 
 def cost_outputs(cost: Cost) -> CostOutputs:
     """Return the cost of a stack on a cloud."""
-    workers = cost.workers
-    node = workers.each.dollars
-    every = None if node is None else _cents(workers.most * node)
+    node, nodes = cost.workers.each.dollars, cost.workers.most
     return CostOutputs(
-        idle=_cents(cost.idle), most=_cents(cost.most), node=_cents(node), workers=every, at_most=cost.at_most
+        idle=_cents(cost.idle),
+        most=_cents(cost.most),
+        node=_cents(node),
+        workers=_cents(node and nodes * node),
+        at_most=cost.at_most,
     )
 
 

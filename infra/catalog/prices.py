@@ -1,4 +1,4 @@
-"""List prices in US dollars, each with its region, date and public source. A price that nobody published is unknown.
+"""List prices in US dollars, each with its region, date and public source. A price without a source is unknown.
 
 The figures are in prices.yaml. They are an upper limit for whoever has a contract. Spot prices change.
 """

@@ -17,7 +17,7 @@ from infra.terminal import dollars
 
 NODES = WORKERS, SYSTEM = "worker nodes", "CPU nodes"
 LEFT_OUT = "boot disks, traffic, logs, metrics and buckets"
-"""What no part counts: amounts that the stack file does not tell."""
+"""What no part counts: it depends on use, which the stack file does not state."""
 ZONES = 2
 """Zones with an address of each interface endpoint, and of the control plane."""
 NAT_MACHINES = 32
@@ -91,7 +91,7 @@ def amounts(settings: CostRules) -> str:
 
 
 def summary(settings: CostRules) -> str:
-    """Return what a stack costs per hour, as a sentence that says what is not in it."""
+    """Return what a stack costs per hour, and what is not included, as one sentence."""
     return f"{amounts(settings)}: list prices, without {settings.cost.left_out}"
 
 
@@ -125,7 +125,7 @@ class CostRules:
 
     @property
     def region(self) -> str:
-        """Region of the stack; empty if no price tells which one a zone's id abbreviates."""
+        """Region of the stack; empty if a zone's id abbreviates a region without a listed price."""
         return region_of_zone(self.target, self.location)
 
     @property
@@ -137,7 +137,7 @@ class CostRules:
         def priced(machine: str, kind: str) -> Price:
             return Price(dollars=own[machine], source=OWN) if machine in own else price_of(machine, kind, region)
 
-        # The dearest kind of capacity: nobody knows how many machines come from which.
+        # The most expensive kind of capacity: the autoscaler decides how many machines come from which.
         kinds = [priced(nodes.machine, kind) for kind in nodes.capacities]
         each = max(kinds, key=lambda price: float("inf") if price.dollars is None else price.dollars)
         fee = price_of_item(f"{self.target} cluster", region)

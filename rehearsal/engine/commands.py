@@ -123,8 +123,8 @@ class Engine:
         plan, _ = json.JSONDecoder().raw_decode(said.text[said.text.index("{") :])
         if not said.ok:
             # What a program writes to stderr, such as its problems, has the second severity.
-            told = [each for each in plan.get("diagnostics", ()) if each["severity"] in ("error", "info#err")]
-            errors = "".join(each["message"].replace("\n\n", "\n") for each in told)
+            messages = [each for each in plan.get("diagnostics", ()) if each["severity"] in ("error", "info#err")]
+            errors = "".join(each["message"].replace("\n\n", "\n") for each in messages)
             raise EngineError("preview", CommandResult(said.status, errors))
         steps: list[dict[str, Any]] = plan["steps"]
         return steps

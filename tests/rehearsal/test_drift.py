@@ -70,7 +70,7 @@ class Drift:
 
 
 DRIFTS = (
-    *(Drift("what changes by itself", stack, registry.drift, ()) for stack in ("gke", "gke-dws", "eks", "kubernetes")),
+    *(Drift("automatic changes", stack, registry.drift, ()) for stack in ("gke", "gke-dws", "eks", "kubernetes")),
     Drift(
         "a larger maximum, and a firewall rule that is open to the internet",
         "gke",

@@ -146,7 +146,7 @@ def test_stack_without_an_earlier_cost_is_not_refused(outputs: Mapping[str, Any]
 
 @pytest.mark.parametrize(("failures", "read"), [(0, True), (4, True), (5, False)])
 def test_state_that_is_being_written_is_read_again(failures: int, read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine rewrites its file while the program starts; what is never readable is told, and refuses nothing."""
+    """The engine rewrites its file while the program starts. One that stays unreadable is a warning, not an error."""
     answers, warnings = iter([Exception("EOF")] * failures), list[str]()
 
     def invoke(_token: str, arguments: Mapping[str, str]) -> SimpleNamespace:
