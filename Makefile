@@ -99,7 +99,7 @@ format: setup-dev ## format, and fix what the linter can fix
 schema: setup-dev ## generate Pulumi.yaml's config section and the editors' JSON Schema from the settings
 	@$(VENV) -m infra.settings.schema
 
-docs: setup-dev ## write docs/settings.md and docs/messages.md from the settings, the rules and the checks of doctor
+docs: setup-dev ## write what the code determines of docs: settings.md, messages.md, tables of monitoring.md, dashboards
 	@$(VENV) -m tests.unit.pages
 
 setup: ## install the Python environment and the engine that `make up` needs
@@ -111,6 +111,7 @@ setup-infra: ## install them without torch and Ray, for `pulumi up` of cloud sta
 setup-dev:
 	@$(PYTHON) tools/setup.py dev
 	@$(VENV) -m tests.chromium
+	@$(VENV) -m tests.prometheus
 
 lock: setup-dev ## compile the hashed requirements from pyproject.toml
 	@$(VENV) tools/setup.py lock

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from infra.catalog.names import GPU, KUBERAY_LABELS, KUBERAY_NAMESPACE
-from infra.catalog.pins import KUBERAY, KUBERNETES_BUILT
+from infra.catalog.pins import KUBERAY, KUBERNETES_BUILT, OPERATOR_API
 from infra.existing.workload import ray_args
 from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Settings
 from infra.settings.common import pairs
@@ -79,6 +79,8 @@ def _objects(settings: KubernetesSettings) -> Iterator[tuple[str, Json]]:
         yield _object(identity.RESOURCE_FLAVOR, _QUEUE, spec={})
         yield _object(identity.CLUSTER_QUEUE, _QUEUE, spec={"resourceGroups": [group]})
         yield _object(identity.LOCAL_QUEUE, settings.local_queue, place, spec={"clusterQueue": _QUEUE})
+    if settings.monitoring == "operator":
+        yield _definition("podmonitors", OPERATOR_API.partition("/")[0])
     claims = [*pairs(ray.volumes), *([(settings.storage.claim, "")] if settings.storage.claim else [])]
     for name, _ in claims:
         yield _object(identity.CLAIM, name, place, spec={"accessModes": ["ReadWriteMany"]})

@@ -45,6 +45,8 @@ SERVE_PORT = 8000
 """HTTP of Ray Serve, on every node with a replica and on the head (Ray docs, serve/http-guide, read 2026-11)."""
 METRICS_PORT, AUTOSCALER_METRICS_PORT, DASHBOARD_METRICS_PORT = METRICS_PORTS = (8080, 44217, 44227)
 """Metrics of every pod, of the autoscaler and of the dashboard (Ray docs, metrics, read 2026-11)."""
+NIC_METRICS_PORT = 9402
+"""Metrics of a worker's NICs (`infra.kubernetes.metrics_pod`); beside that of dcgm-exporter, 9400 (our choice)."""
 
 
 def rdma_network(nic: int) -> str:

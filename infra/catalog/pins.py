@@ -115,6 +115,8 @@ promotion (kubernetes/k8s.io #9736, 2026-07-19)."""
 GKE_NETWORK_API = "networking.gke.io/v1"
 COMPUTE_CLASS_API = "cloud.google.com/v1"
 POD_MONITORING_API = "monitoring.googleapis.com/v1"
+OPERATOR_API = "monitoring.coreos.com/v1"
+"""The Prometheus Operator: PodMonitor and PrometheusRule."""
 
 # AWS
 
@@ -178,6 +180,12 @@ EFA_PLUGIN = Chart("aws-efa-k8s-device-plugin", "v0.5.30", _EKS_CHARTS, f"{_EKS_
 """The chart's versions begin with v (aws/eks-charts, 5239609, 2026-08-03). A newer chart has v0.5.21-eksbuild.13 of the
 plugin (aws/eks-charts #1366, 2026-09-10); its number was not found."""
 AWS_DRANET = Chart("aws-dranet", "1.0.0", _EKS_CHARTS, f"{_EKS_IMAGES}/dranet")
+
+DCGM_EXPORTER = Chart(
+    "dcgm-exporter", "4.8.4", "https://nvidia.github.io/dcgm-exporter/helm-charts", "nvcr.io/nvidia/k8s/dcgm-exporter"
+)
+"""A public repository pins this chart "from the first green run", others 4.8.2; NVIDIA/dcgm-exporter's README has image
+4.6.0-4.8.3-distroless (GitHub code search for the texts, 2026-11-28). The image is the chart's own."""
 
 EFA_NCCL_TESTS_IMAGE = "public.ecr.aws/hpc-cloud/nccl-tests:cuda13.1.2-efa1.50.0-ofiv1.21.1-ncclv2.31.2-1-testsv2.20.0"
 """nccl-tests with EFA (awslabs/awsome-distributed-ai: micro-benchmarks/nccl-tests/nccl-tests.Dockerfile, 0b55ba5f, and

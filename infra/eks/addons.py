@@ -19,11 +19,12 @@ from pulumi_aws import eks
 from pulumi_kubernetes.helm.v3 import Release
 
 from infra.catalog.aws import INSTANCE_TYPE_LABEL
-from infra.catalog.pins import EKS_RELEASES, NVIDIA_PLUGIN, Chart
+from infra.catalog.pins import DCGM_EXPORTER, EKS_RELEASES, NVIDIA_PLUGIN, Chart
 from infra.eks.iam import Role
 from infra.eks.names import GPU_NODES, EksNames
 from infra.fabric import GPU_TOLERATION
 from infra.kubernetes.resources import helm_release, image_values
+from infra.monitoring.dashboards import DCGM_COUNTERS
 from infra.naming import shorten
 from infra.settings import EksSettings
 
@@ -109,6 +110,8 @@ class DevicePlugins(pulumi.ComponentResource):
         plugins = [("nvidia-device-plugin", NVIDIA_PLUGIN, NVIDIA_VALUES)]
         if (chart := settings.fabric_row.chart) is not None:
             plugins.append(("efa-device-plugin", chart, efa_values(settings.nodes.machine)))
+        if settings.monitoring != "none":
+            plugins.append(("dcgm-exporter", DCGM_EXPORTER, dcgm_values(operator=settings.monitoring == "operator")))
         self.releases: list[pulumi.Resource] = [
             chart_release(chart, {**values, **own}, names, opts, mirror=mirror)
             for component, chart, values in plugins
@@ -126,6 +129,24 @@ def efa_values(machine: str) -> dict[str, Any]:
     return {
         "tolerations": [dict(GPU_TOLERATION)],
         "supportedInstanceLabels": {"keys": [INSTANCE_TYPE_LABEL], "values": [machine]},
+    }
+
+
+def dcgm_values(*, operator: bool) -> dict[str, Any]:
+    """Return the values of the exporter of GPU metrics, with the fields that dashboards and alerts use.
+
+    `customMetrics` replaces the chart's list (NVIDIA/dcgm-exporter: README of the chart, read 2026-11-28).
+
+    Args:
+        operator: Whether the Prometheus Operator finds it, rather than annotations.
+    """
+    marks = {"prometheus.io/scrape": "true", "prometheus.io/port": "9400"}
+    return {
+        "tolerations": [dict(GPU_TOLERATION)],
+        "nodeSelector": GPU_NODES,
+        "serviceMonitor": {"enabled": operator},
+        **({} if operator else {"service": {"annotations": marks}}),
+        "customMetrics": "".join(f"{name}, {kind}, {text}\n" for name, (kind, text) in DCGM_COUNTERS.items()),
     }
 
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from infra.catalog.names import STACK_LABEL
-from infra.catalog.pins import KUBERAY, KUEUE_API, RAY_API
+from infra.catalog.pins import KUBERAY, KUEUE_API, OPERATOR_API, RAY_API
 from infra.existing.kubectl import Json, Kubectl, KubectlError, one_line
 from infra.existing.kuberay import Choice, few, kuberay_problems
 from infra.existing.nodes import node_problems
 from infra.existing.objects import group_of, path_of, pods, resource_of
 from infra.existing.questions import ASK, NOT_SHOWN, Found, made_by, part, parts, together
+from infra.kubernetes.monitoring_objects import SIDECARS
 from infra.kubernetes.pods import RBAC, RayArgs
 from infra.settings import KubernetesSettings, Problem
 from infra.settings.common import pairs
@@ -95,6 +96,8 @@ def _version(found: Found) -> Iterator[Problem]:
     needs = [(tuple(map(int, row.min_version.split(".")[:2])), f"fabric {row.name}", "fabric")]
     if found.settings.ray.mode == "indexed-job":
         needs.append((OLDEST_FOR_JOBS, "ray.mode indexed-job", "ray.mode"))
+    if found.settings.monitoring != "none":
+        needs.append((SIDECARS, "monitoring", "monitoring"))
     if max(oldest for oldest, _, _ in needs) <= (1, 0):
         return
     version = found.maybe("/version")
@@ -239,6 +242,12 @@ def _dry_run(found: Found, body: Json) -> Iterator[Problem]:
             return
     elif refused.reason == "NotFound" and (group == RAY_API.partition("/")[0] or kind == "RoleBinding"):
         # Another check finds that KubeRay is missing; a RoleBinding's Role is not there yet.
+        return
+    elif refused.reason == "NotFound" and group == OPERATOR_API.partition("/")[0]:
+        # One problem for the two objects that need it.
+        if kind == "PrometheusRule":
+            fix = f"set monitoring to annotations or none, or {ASK} to install the operator"
+            yield found.problem("The cluster has no Prometheus Operator.", fix, "monitoring", "context")
         return
     elif group == RAY_API.partition("/")[0] and "unknown field" in str(refused):
         yield found.problem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.catalog.capacity import GKE_CAPACITIES
 from infra.catalog.gcp import TOPOLOGY
 from infra.gke.pod import (
     FILE_CACHE_GIB,
@@ -53,12 +54,19 @@ def ray_args(settings: GkeSettings, name: str) -> RayArgs:
         notice_s=notice_s(settings),
         metrics_namespace=METRICS_NAMESPACE,
         pod_monitoring=True,
+        node_hours=node_hours(settings),
         topology=TOPOLOGY[:-1],
         folder=gcs_folder(storage.bucket, storage.mount_path, cached=bool(settings.machine.local_ssds))
         if storage.bucket
         else None,
         queue=queue_args(settings, pod) if settings.queue == "kueue" else None,
     )
+
+
+def node_hours(settings: GkeSettings) -> int | None:
+    """Return the lifetime of the workers' nodes if all have it: a pod cannot tell the node pool that it runs in."""
+    flex = all(GKE_CAPACITIES[kind].flex_start for kind in settings.nodes.capacities)
+    return settings.nodes.max_run_hours if flex else None
 
 
 def gcs_folder(bucket: str, mount_path: str, *, cached: bool) -> SharedFolder:

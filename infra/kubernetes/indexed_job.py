@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, GCS_PORT, GPU, JOB_INDEX, METRICS_PORT
+from infra.kubernetes.monitoring_objects import with_exporter
 from infra.kubernetes.pods import (
     EVERY_LINE,
     INDEXED_JOB_POD,
@@ -101,6 +102,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         annotations=args.pod.annotations,
         labels=args.labels,
     )
+    template = with_exporter(args, template, args.settings.gpus_per_node)
     return {**indexed_job_spec("ray-node", args.settings.ray.max_workers), "template": template}
 
 

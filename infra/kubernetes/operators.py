@@ -80,7 +80,8 @@ def install_operators(
     # KubeRay first: Kueue's webhook for Ray's kinds answers only after their CRDs are installed, and until then the API
     # server rejects every object of these kinds.
     needs = [*depends_on, *webhook_access, *releases]
-    kueue = Kueue("kueue", args.queue, nodes, needs, opts, mirror=mirror)
+    scraped = settings.monitoring == "operator"
+    kueue = Kueue("kueue", args.queue, nodes, needs, opts, mirror=mirror, scraped=scraped)
     queues = Queues("queue", args.queue, opts, release=kueue.release)
     return Operators(namespace=namespace.name, resources=resources, cluster_queue=queues.cluster_queue)
 
@@ -128,7 +129,11 @@ class KubeRay(pulumi.ComponentResource):
 
 
 class Kueue(pulumi.ComponentResource):
-    """Kueue's controller in its own namespace. Queues depend on `release`."""
+    """Kueue's controller in its own namespace. Queues depend on `release`.
+
+    Args:
+        scraped: Whether the Prometheus Operator reads its metrics, which need a token.
+    """
 
     def __init__(
         self,
@@ -139,6 +144,7 @@ class Kueue(pulumi.ComponentResource):
         opts: ResourceOptions,
         *,
         mirror: str | None,
+        scraped: bool = False,
     ) -> None:
         super().__init__("rdma-ray:kubernetes:Kueue", name, {}, opts)
         # The tag is a release; Always would contact the registry at every restart.
@@ -146,6 +152,7 @@ class Kueue(pulumi.ComponentResource):
         values = {
             "controllerManager": {"nodeSelector": dict(node_selector), "manager": {"image": image}},
             "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(objects.configuration(queue))},
+            **({"enablePrometheus": True} if scraped else {}),
         }
         # The release waits until the controller answers, which needs a node and a path from the control plane.
         opts = ResourceOptions(parent=self, depends_on=depends_on)

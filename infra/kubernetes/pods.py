@@ -43,12 +43,11 @@ setting), and GPUs that arrive later would cost money without work."""
 LOGS_VOLUME, LOGS_FOLDER = "ray-logs", "/tmp/ray"
 """Volume of a Ray pod that lasts as long as the pod, and its folder, which has Ray's logs."""
 
-CLUSTER_SCOPED = ("DeviceClass",)
-"""Kinds among a pod's objects (`infra.fabric.GpuPod`) that have no namespace."""
+CLUSTER_SCOPED = ("DeviceClass", "ClusterRules")
+"""Kinds among a workload's supporting objects that have no namespace."""
 
 SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
-"""Annotations by which the user's Prometheus finds a pod (chart prometheus of prometheus-community: the job
-kubernetes-pods; unverified, 2026-11)."""
+"""Annotations by which a Prometheus finds a pod (chart prometheus, job kubernetes-pods; unverified, 2026-11)."""
 
 NO_EVICTION = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """Annotation that keeps a node autoscaler from evicting a pod: Ray decides when a worker ends."""
@@ -131,6 +130,7 @@ class RayArgs:
         notice_s: Seconds that a worker has after its SIGTERM, the fewest of the stack's kinds of capacity.
         metrics_namespace: Namespace whose pods may read metrics, by default the usual one of a Prometheus.
         pod_monitoring: Whether these pods are the collectors of GKE's managed Prometheus.
+        node_hours: Lifetime of each worker's node in hours; None if it has none.
         folder: The shared folder; None without one.
         queue: The queue that admits the workload; None without one.
         shared_token: Secret with Ray's token that another workload has; None for its own Secret.
@@ -152,6 +152,7 @@ class RayArgs:
     notice_s: int = NOTICE_S
     metrics_namespace: str = "monitoring"
     pod_monitoring: bool = False
+    node_hours: int | None = None
     folder: SharedFolder | None = None
     queue: QueueArgs | None = None
     shared_token: str | None = None

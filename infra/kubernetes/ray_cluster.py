@@ -20,6 +20,7 @@ from infra.catalog.names import (
     OTHER_GROUP,
 )
 from infra.kubernetes.api_access import API_MOUNT, API_VOLUME, PLACE, read_place
+from infra.kubernetes.monitoring_objects import with_exporter
 from infra.kubernetes.pods import (
     ABANDONED_S,
     CPU_GROUP,
@@ -193,6 +194,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     if args.topology:
         spec |= {"volumes": [*spec.get("volumes", ()), API_VOLUME], "initContainers": [read_place(args)]}
     group = _group(args, WORKER_GROUP, size, container, spec, args.worker_environment, pod)
+    group["template"] = with_exporter(args, group["template"], args.settings.gpus_per_node)
     return group | ({"rayStartParams": {"labels-file": PLACE}} if args.topology else {})
 
 

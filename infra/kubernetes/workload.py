@@ -16,6 +16,7 @@ from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core
 
 from infra.kubernetes.api_access import node_rights
+from infra.kubernetes.monitoring_objects import rules, scraping
 from infra.kubernetes.operators import Operators
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
@@ -159,6 +160,7 @@ class Workload(pulumi.ComponentResource):
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))
+        manifests += [*rules(args), *scraping(args)]
         resources = [*accounts, ingress, *(_pod_object(each, self._namespace, opts) for each in manifests)]
         if self._cluster_queue is not None:
             # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.

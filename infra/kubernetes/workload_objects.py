@@ -13,20 +13,20 @@ from infra.catalog.names import (
     KUBERAY_NAMES,
     KUBERAY_NAMESPACE,
     METRICS_PORTS,
+    NIC_METRICS_PORT,
     NODE_TYPE,
+    RAY_CLUSTER,
     SERVE_PORT,
 )
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
+from infra.kubernetes.monitoring_objects import INTERVAL, rules, scraping
 from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, SERVICE_POD, RayArgs, script_files
 from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION, admission_marks
 from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.ray_service import ray_service_spec
 from infra.kubernetes.start_once import start_once
 from infra.kubernetes.time_limit_objects import time_limit
-
-METRICS_INTERVAL = "30s"
-"""Interval at which GKE reads Ray's metrics (our choice, 2026-11)."""
 
 
 def workload(args: RayArgs) -> dict[str, Any]:
@@ -61,6 +61,7 @@ def with_supporting(args: RayArgs) -> list[dict[str, Any]]:
         objects.append(first_pod_service(args))
     if args.pod_monitoring:
         objects.append(pod_monitoring(args))
+    objects += scraping(args)
     if args.settings.ray.mode == "job":
         objects += start_once(args)
     if operated and args.settings.nodes.max_hours:
@@ -77,7 +78,7 @@ def every_object(args: RayArgs) -> list[dict[str, Any]]:
     objects += [dict(each) for each in (*args.pod.objects, *(args.folder.objects if args.folder else ()))]
     if args.settings.ray.mode == "service":
         objects.append(_object("v1", "ConfigMap", args.scripts, data=script_files(SERVICE_POD)))
-    return [*objects, *with_supporting(args)]
+    return [*objects, *rules(args), *with_supporting(args)]
 
 
 def ingress_policy(args: RayArgs) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def ingress_policy(args: RayArgs) -> dict[str, Any]:
         "ingress": [
             _allow(pods),
             *([_allow(operator, *asked)] if operated else []),
-            _allow({"namespaceSelector": _namespace(args.metrics_namespace)}, *METRICS_PORTS),
+            _allow({"namespaceSelector": _namespace(args.metrics_namespace)}, *_metrics_ports(args)),
         ],
     }
     return _object("networking.k8s.io/v1", "NetworkPolicy", f"{args.name}-ingress", spec=spec)
@@ -130,15 +131,21 @@ def first_pod_service(args: RayArgs) -> dict[str, Any]:
 
 def pod_monitoring(args: RayArgs) -> dict[str, Any]:
     """Return the object by which GKE's collectors find the metrics: they read those of the ports that a pod has."""
+    cluster = {"from": RAY_CLUSTER, "to": "ray_io_cluster"}
     return {
         "apiVersion": POD_MONITORING_API,
         "kind": "PodMonitoring",
         "metadata": {"name": args.name},
         "spec": {
             "selector": {"matchLabels": args.labels},
-            "endpoints": [{"port": port, "interval": METRICS_INTERVAL} for port in METRICS_PORTS],
+            "endpoints": [{"port": port, "interval": INTERVAL} for port in _metrics_ports(args)],
+            **({} if args.settings.monitoring == "none" else {"targetLabels": {"fromPod": [cluster]}}),
         },
     }
+
+
+def _metrics_ports(args: RayArgs) -> tuple[int, ...]:
+    return METRICS_PORTS if args.settings.monitoring == "none" else (*METRICS_PORTS, NIC_METRICS_PORT)
 
 
 def _object(api: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ SYSTEM_TYPES = {
 
 COMPONENTS = {
     "gke": ("kuberay",),
-    "eks": ("kuberay", "cluster-autoscaler", "nvidia-device-plugin", "efa-device-plugin"),
+    "eks": ("kuberay", "cluster-autoscaler", "nvidia-device-plugin", "efa-device-plugin", "dcgm-exporter"),
 }
 """What a stack installs in a cluster, and a cluster of the user's may have (`cluster.provides`)."""
 
@@ -95,6 +95,13 @@ class CloudSettings(CostRules, ClusterSettings, Section):
         examples=["p5en.48xlarge=41.61"],
         description="What your contract has instead of list prices: MACHINE=DOLLARS per hour, with all GPUs of the "
         "machine, whatever its capacity.",
+    )
+    monitoring: Literal["none", "google", "operator", "annotations"] = Field(
+        "none",
+        title="monitoring",
+        description="Dashboards for Grafana, alert rules, and exporters of RDMA NICs and, on eks, of GPUs, for a "
+        "Prometheus: `none`; gke: `google`, the managed one; eks and kubernetes: `operator`, one with the CRDs of the "
+        "Prometheus Operator, or `annotations`, one that follows annotations.",
     )
     protect: Flag = Field(
         True, description="Deletion protection of resources that hold data or take hours to create again."

@@ -39,6 +39,7 @@ class ClusterSettings(PodRules, ServiceRules):
 
     if TYPE_CHECKING:
         fabric: str
+        monitoring: str
         protect: bool
 
         @property
@@ -77,6 +78,12 @@ class ClusterSettings(PodRules, ServiceRules):
     def fabric_row(self) -> Fabric:
         """Catalog row of the fabric."""
         return FABRICS[self.fabric]
+
+    @property
+    def gpu_price(self) -> float | None:
+        """Price of a GPU for an hour, US dollars; None if it is not known."""
+        node = self.cost.workers.each.dollars if self.cost else None
+        return node / self.gpus_per_node if node is not None and self.gpus_per_node else None
 
     @rule("nodes.min", "nodes.max", source=CONTRACT)
     def nodes_min_above_max(self) -> Findings:

@@ -277,7 +277,8 @@ class CloudKubernetes(Section):
         (),
         title="components",
         description="With existing: what your cluster has, so that the stack does not install it: kuberay; eks also "
-        "cluster-autoscaler, nvidia-device-plugin and efa-device-plugin, which must serve the stack's nodes.",
+        "cluster-autoscaler, nvidia-device-plugin, efa-device-plugin and dcgm-exporter, which must serve the stack's "
+        "nodes.",
     )
 
 

@@ -84,6 +84,7 @@ class EksSettings(CloudSettings):
     ray: EksRay
     storage: EksStorage
     cluster: EksKubernetes
+    monitoring: Literal["none", "operator", "annotations"] = "none"
     access: EksAccess
     network: EksNetwork
 

@@ -71,6 +71,7 @@ class GkeSettings(CloudSettings):
         False, description="gke: provision nodes through a ComputeClass, which can try a second kind of capacity."
     )
     cluster: GkeKubernetes
+    monitoring: Literal["none", "google"] = "none"
     access: GkeAccess
     network: GkeNetwork
     budget: GkeBudget

@@ -67,6 +67,7 @@ class KubernetesSettings(ClusterSettings, Section):
         description="kubernetes: whether the stack installs KubeRay, which needs an administrator's rights. Without "
         "it, the cluster must have KubeRay; the stack never replaces one.",
     )
+    monitoring: Literal["none", "operator", "annotations"] = "none"
     protect: Flag = True
 
     @property

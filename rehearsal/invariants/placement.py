@@ -19,7 +19,7 @@ GPU = "nvidia.com/gpu"
 WORKER_GROUP = "gpu-group"
 CHARTS = {row.chart.name.rpartition("/")[2]: row for row in FABRICS.values() if row.chart}
 """Fabric of each driver's chart."""
-DAEMONS = ("nvidia-device-plugin", *CHARTS)
+DAEMONS = ("nvidia-device-plugin", "dcgm-exporter", *CHARTS)
 """Charts whose pods serve every GPU node."""
 _AFFINITY = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0.matchExpressions"
 

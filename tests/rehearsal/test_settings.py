@@ -46,6 +46,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "access.authorizedNetworks": ["203.0.113.7/32"],
             "queue": "kueue",
             "hardening": True,
+            "monitoring": "google",
             "nodes.maxHours": 24,
             "budget.monthly": 9000,
             "budget.email": "ops@example.com",
@@ -151,6 +152,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "cluster.systemMachine": "m7i.4xlarge",
             "cluster.systemNodes": 2,
             "hardening": True,
+            "monitoring": "annotations",
         },
     ),
     "endpoints": (
@@ -223,6 +225,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "otherNodes.memoryGib": 48,
             "otherNodes.selector": ["pool=l4"],
             "otherNodes.tolerations": ["team"],
+            "monitoring": "operator",
         },
     ),
 }

@@ -12,8 +12,8 @@ from rehearsal.clouds.kubernetes import identity, rules, schemas
 from rehearsal.engine.kind import Json, Refusal, value_at
 from rehearsal.engine.state import View
 
-_VERSIONS = {"ray.io": ("v1",), identity.KUEUE: ("v1beta1", "v1beta2")}
-"""Versions that the CRDs of the pinned charts serve, by group."""
+_VERSIONS = {"ray.io": ("v1",), identity.KUEUE: ("v1beta1", "v1beta2"), "monitoring.coreos.com": ("v1",)}
+"""Versions that the CRDs of the pinned charts and of the Prometheus Operator serve, by group."""
 
 
 def served(state: View, group: str, version: str) -> bool:

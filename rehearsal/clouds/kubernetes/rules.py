@@ -31,8 +31,14 @@ _QUEUED = (identity.JOB, identity.RAY_CLUSTER, identity.RAY_JOB)
 _SAMPLES = "ray-project/kuberay: ray-operator/config/samples, v1.6.2, 2026-06-17"
 _KUEUE_SAMPLES = "kubernetes-sigs/kueue: site/static/examples, 0.19.2, ff69552e, 2026-08-22"
 
-_ON_EVERY_GKE = frozenset({("cloud.google.com", "ComputeClass"), ("monitoring.googleapis.com", "PodMonitoring")})
-"""Custom kinds of every GKE cluster: GKE docs, 2026-04-13."""
+_ON_EVERY_GKE = frozenset(
+    {
+        ("cloud.google.com", "ComputeClass"),
+        ("monitoring.googleapis.com", "PodMonitoring"),
+        ("monitoring.googleapis.com", "ClusterRules"),
+    }
+)
+"""Custom kinds of every GKE cluster: GKE docs, 2026-04-13; GoogleCloudPlatform/prometheus-engine, read 2026-11-28."""
 _IMMUTABLE = {
     "AdmissionCheck": ("spec.controllerName",),
     "Job": ("spec.completionMode", "spec.podFailurePolicy", "spec.backoffLimitPerIndex", "spec.successPolicy"),

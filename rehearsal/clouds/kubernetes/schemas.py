@@ -31,9 +31,10 @@ from tools import go_build
 
 WRITTEN = {
     "cloud.google.com": Path(__file__).with_name("compute_class.yaml"),
-    "monitoring.googleapis.com": Path(__file__).with_name("pod_monitoring.yaml"),
+    "monitoring.googleapis.com": Path(__file__).with_name("google_prometheus.yaml"),
+    "monitoring.coreos.com": Path(__file__).with_name("prometheus_operator.yaml"),
 }
-"""CRDs of GKE in this folder, by group: ComputeClass and PodMonitoring."""
+"""CRDs in this folder, by group: those of GKE, and of the Prometheus Operator."""
 _MANIFESTS = Path(go_build.__file__).with_name("kubernetes") / "modules"
 _CRDS = {
     "ray.io": ("github.com/ray-project/kuberay/ray-operator", "config/crd/bases"),
@@ -175,12 +176,11 @@ def _custom(kind: ObjectApi) -> Json | None:
         return None
     if not path.exists():
         return None
-    definition: Json = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    if definition["spec"]["names"]["kind"] != kind.kind:
-        return None
-    for served in definition["spec"]["versions"]:
-        if served["name"] == kind.version and served["served"]:
-            return _root(_strict(served["schema"]["openAPIV3Schema"]), {})
+    definitions = yaml.load_all(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    for definition in (each for each in definitions if each and each["spec"]["names"]["kind"] == kind.kind):
+        for served in definition["spec"]["versions"]:
+            if served["name"] == kind.version and served["served"]:
+                return _root(_strict(served["schema"]["openAPIV3Schema"]), {})
     return None
 
 
