@@ -109,14 +109,15 @@ def running(
     config = folder / "prometheus.yaml"
     config.write_text(json.dumps({"global": every, "rule_files": list(map(str, rules)), "scrape_configs": jobs}))
     address, log = f"127.0.0.1:{port}", folder / "prometheus.log"
-    command = [needed()["prometheus"], f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
+    command = [
+        str(needed()["prometheus"]),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--web.external-url=http://localhost/",
+    ]
     with log.open("wb") as output:
-        child = subprocess.Popen(
-            [*command, f"--web.listen-address={address}", "--web.external-url=http://localhost/"],
-            cwd=folder,
-            stdout=output,
-            stderr=output,
-        )
+        child = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
         server = Prometheus(address)
         try:
             wait_until(lambda: server.ready or child.poll() is not None, lambda: log.read_text(), 60)

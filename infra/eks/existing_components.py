@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from infra.catalog.aws import INSTANCE_TYPE_LABEL
 from infra.catalog.names import GPU
-from infra.catalog.pins import CLUSTER_AUTOSCALER, EKS_RELEASES, NVIDIA_PLUGIN, Chart
+from infra.catalog.pins import CLUSTER_AUTOSCALER, DCGM_EXPORTER, EKS_RELEASES, NVIDIA_PLUGIN, Chart
 from infra.eks.addons import CHART_NAMESPACE, their_release
 from infra.eks.names import GPU_NODES
 from infra.eks.node_groups import gpu_labels
@@ -42,6 +42,9 @@ def component_problems(asked: Questions, settings: EksSettings) -> Iterator[Prob
     plugins = [each for each in daemons if not {str(part(one, "name")) for one in containers(each)} & {*NOT_PLUGINS}]
     nvidia = [each for each in _with(plugins, "k8s-device-plugin") if not _with([each], EFA_IMAGES["efa"])]
     yield from _choice(asked, settings, "nvidia-device-plugin", nvidia, NVIDIA_PLUGIN, "would each allocate the GPUs")
+    if settings.monitoring != "none":
+        exporters, twice = _with(daemons, DCGM_EXPORTER.name), "would each report the GPUs"
+        yield from _choice(asked, settings, DCGM_EXPORTER.name, exporters, DCGM_EXPORTER, twice)
     if chart := settings.fabric_row.chart:
         own, clash = EFA_IMAGES[settings.fabric], "would each allocate the EFA devices"
         [other] = {*EFA_IMAGES.values()} - {own}

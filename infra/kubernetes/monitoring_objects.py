@@ -28,8 +28,8 @@ PORT_NAMES = ("metrics", "as-metrics", "dash-metrics", NIC_PORT_NAME)
 INTERVAL = "30s"
 """Interval at which Prometheus reads the metrics (our choice, 2026-11)."""
 GRAFANA_LABEL = {"grafana_dashboard": "1"}
-"""Label by which the sidecar of Grafana's chart finds dashboards (grafana/helm-charts: charts/grafana/values.yaml,
-sidecar.dashboards.label; unverified, 2026-11)."""
+"""Label by which the sidecar of Grafana's chart finds dashboards (public repositories set sidecar.dashboards.label and
+.labelValue to it: GitHub code search, 2026-11-28)."""
 
 
 def with_exporter(args: RayArgs, template: Mapping[str, Any], gpus: int) -> dict[str, Any]:

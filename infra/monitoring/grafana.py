@@ -1,7 +1,6 @@
 """JSON of the dashboards for Grafana.
 
-Source of the fields: Grafana docs, dashboards/build-dashboards/view-dashboard-json-model (schema version 39 is that of
-Grafana 10 and 11; newer ones migrate it), read 2026-11; Ray 2.60's dashboards have the same form.
+Source of the fields: Grafana docs, dashboard JSON model, the classic one, which Grafana 13 reads too; read 2026-11-28.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 from infra.monitoring.dashboards import DASHBOARDS, Dashboard, Panel
 
 SCHEMA_VERSION = 39
+"""Newer versions of Grafana migrate it (unverified, 2026-11)."""
 COLUMNS = 24
 """Width of Grafana's grid."""
 SIZES = {True: (6, 4), False: (12, 8)}

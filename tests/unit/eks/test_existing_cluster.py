@@ -12,7 +12,16 @@ import pulumi_aws as aws
 import pytest
 
 from infra.catalog.names import KUBERAY_LABELS, OWNER_LABEL, STACK_LABEL
-from infra.catalog.pins import CLUSTER_AUTOSCALER, EFA_PLUGIN, EKS, EKS_NEXT, KUBERAY, NVIDIA_PLUGIN, Chart
+from infra.catalog.pins import (
+    CLUSTER_AUTOSCALER,
+    DCGM_EXPORTER,
+    EFA_PLUGIN,
+    EKS,
+    EKS_NEXT,
+    KUBERAY,
+    NVIDIA_PLUGIN,
+    Chart,
+)
 from infra.eks.addons import their_release
 from infra.eks.existing_cluster import existing_cluster
 from infra.eks.names import EksNames
@@ -232,6 +241,18 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         {},
         "on the stack's GPU nodes",
         "add nvidia-device-plugin",
+    ),
+    "an exporter of GPUs": (
+        {"daemons": [CNI, AGENT, plugin(DCGM_EXPORTER)]},
+        {"monitoring": "annotations"},
+        "would each report the GPUs",
+        "add dcgm-exporter to cluster.provides",
+    ),
+    "no exporter of GPUs": (
+        {},
+        {"monitoring": "operator", "cluster.provides": ["dcgm-exporter"]},
+        "No DaemonSet of the cluster has the dcgm-exporter.",
+        "remove dcgm-exporter from cluster.provides",
     ),
     "both ways of EFA": (
         {"daemons": [CNI, AGENT, plugin(EFA_PLUGIN)]},

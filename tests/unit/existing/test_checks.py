@@ -208,6 +208,15 @@ def test_refused_object_has_one_problem(reason: str) -> None:
         ),
         ("/pods", "InternalError", "failed calling webhook", {}, "ray-worker: failed calling webhook."),
         ("/pods", "AlreadyExists", "there", {}, None),
+        # Without the Prometheus Operator, both are missing: one problem.
+        (
+            "/prometheusrules",
+            "NotFound",
+            "no resource",
+            {"monitoring": "operator"},
+            "The cluster has no Prometheus Operator.",
+        ),
+        ("/podmonitors", "NotFound", "no resource", {"monitoring": "operator"}, None),
     ],
 )
 def test_refusal(kind: str, reason: str, message: str, changes: Json, expected: str | None) -> None:
@@ -270,6 +279,8 @@ def test_calls_are_few(changes: Json, most: int) -> None:
         ({"major": "1", "minor": "33"}, JOB, []),
         ({"major": "1", "minor": "33"}, {"fabric": "managed-dranet", "nodes.nics": 8}, ["fabric"]),
         ({"major": "1", "minor": "34+"}, {"fabric": "managed-dranet", "nodes.nics": 8}, []),
+        ({"major": "1", "minor": "28"}, {"monitoring": "annotations"}, ["monitoring"]),
+        ({"major": "1", "minor": "29"}, {"monitoring": "annotations"}, []),
         ({"major": "", "minor": None}, JOB, []),
         ({"major": "9" * 5000, "minor": "1"}, JOB, []),
     ],

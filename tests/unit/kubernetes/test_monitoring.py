@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+import ray
 import yaml
 
 from infra.catalog.names import METRICS_PORTS, NIC_METRICS_PORT
@@ -19,7 +21,8 @@ from infra.monitoring import grafana
 from infra.monitoring.alerts import alerts
 from infra.monitoring.dashboards import DASHBOARDS, DCGM_COUNTERS
 from infra.plan import ray_args
-from tests.unit.stacks import EKS, GKE, KUBERNETES, changed, parse
+from infra.settings import parse
+from tests.unit.stacks import EKS, GKE, KUBERNETES, changed
 
 ADDED = {
     "google": {"ConfigMap", "ClusterRules"},
@@ -57,8 +60,14 @@ GRAFANA = {
         },
     },
 }
-"""What Grafana's documentation of the JSON model requires of the fields that the dashboards have (Grafana docs, view
-dashboard JSON model, read 2026-11)."""
+"""What Grafana's documentation of the JSON model requires of the fields that the dashboards have (Grafana docs,
+dashboard JSON model, read 2026-11-28)."""
+RAYS = json.loads(
+    next(
+        Path(ray.__file__).parent.glob("dashboard/modules/metrics/dashboards/default_grafana_dashboard_base.json")
+    ).read_text()
+)
+"""A dashboard of Ray's, which Grafana imports."""
 
 
 CASES = [
@@ -164,6 +173,7 @@ def test_dashboard_has_the_form_of_grafanas_model(name: str) -> None:
     board = json.loads(grafana.files()[name])
     jsonschema.validate(board, GRAFANA)
     assert name == f"{board['uid']}.json"
+    assert board.keys() <= RAYS.keys()
     used = {
         each
         for panel in board["panels"]
