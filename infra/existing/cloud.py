@@ -22,6 +22,7 @@ from infra.existing.objects import resource_of
 from infra.existing.questions import ASK, NOT_SHOWN, Questions, made_by, part, together
 from infra.kubernetes.admission import limit_policy, pod_policy
 from infra.kubernetes.api_access import node_rights
+from infra.kubernetes.monitoring_objects import rules
 from infra.kubernetes.pods import CLUSTER_SCOPED, RayArgs
 from infra.kubernetes.resources import labeled
 from infra.settings import Problem
@@ -64,7 +65,7 @@ def outside_namespace(args: RayArgs) -> list[str]:
     """Return the API paths of the namespace of a stack's workload and of its objects that are in no namespace."""
     limits = limit_policy() if args.settings.nodes.max_hours else []
     bodies: list[Mapping[str, Any]] = [*pod_policy(args.pod), *limits, *node_rights(args)]
-    bodies += [each for each in args.pod.objects if each["kind"] in CLUSTER_SCOPED]
+    bodies += [each for each in (*args.pod.objects, *rules(args)) if each["kind"] in CLUSTER_SCOPED]
     paths = [f"/apis/{each['apiVersion']}/{resource_of(each['kind'])}/{each['metadata']['name']}" for each in bodies]
     return [f"/api/v1/namespaces/{args.settings.namespace}", *paths]
 

@@ -64,4 +64,6 @@ def group_of(body: Json) -> str:
 def resource_of(kind: str) -> str:
     """Return the resource of a kind that a stack makes: networkpolicies of NetworkPolicy."""
     word = kind.lower()
+    if word.endswith("rules"):
+        return word
     return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"

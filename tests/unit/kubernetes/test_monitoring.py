@@ -14,6 +14,7 @@ import yaml
 
 from infra.catalog.names import METRICS_PORTS, NIC_METRICS_PORT
 from infra.eks.addons import dcgm_values
+from infra.existing.cloud import outside_namespace
 from infra.kubernetes.monitoring_objects import GRAFANA_LABEL
 from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.workload_objects import every_object, ingress_policy
@@ -159,6 +160,12 @@ def test_rules_have_the_price_of_the_stack_and_its_namespace() -> None:
     rules = yaml.safe_load(config["data"]["alerts.yaml"])["groups"][0]["rules"]
     assert [rule for rule in rules if "record" in rule] == []
     assert any('namespace="team-a"' in rule["expr"] for rule in rules)
+
+
+def test_rules_of_another_stack_in_a_users_gke_cluster_are_looked_up() -> None:
+    path = "/apis/monitoring.googleapis.com/v1/clusterrules/a-ray"
+    assert path in outside_namespace(_args(GKE, "google"))
+    assert path not in outside_namespace(_args(GKE, "none"))
 
 
 def test_dashboards_are_found_by_grafana() -> None:
