@@ -102,7 +102,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         annotations=args.pod.annotations,
         labels=args.labels,
     )
-    template = with_exporter(args, template, args.settings.gpus_per_node)
+    template = with_exporter(args, template)
     return {**indexed_job_spec("ray-node", args.settings.ray.max_workers), "template": template}
 
 

@@ -194,7 +194,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     if args.topology:
         spec |= {"volumes": [*spec.get("volumes", ()), API_VOLUME], "initContainers": [read_place(args)]}
     group = _group(args, WORKER_GROUP, size, container, spec, args.worker_environment, pod)
-    group["template"] = with_exporter(args, group["template"], args.settings.gpus_per_node)
+    group["template"] = with_exporter(args, group["template"])
     return group | ({"rayStartParams": {"labels-file": PLACE}} if args.topology else {})
 
 

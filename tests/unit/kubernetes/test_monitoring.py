@@ -113,6 +113,8 @@ def test_kind_adds_its_objects_and_an_exporter_to_the_workers_alone(stack: dict[
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
             assert f"--port={NIC_METRICS_PORT}" in container["args"]
             assert f"--gpus={after.settings.gpus_per_node}" in container["args"]
+            # Gbit/s of a3-ultragpu-8g and p5en.48xlarge; the kernel's on a machine that is not known.
+            assert f"--gbps={ {'gke': 400, 'eks': 200, 'kubernetes': 0}[stack['target']] }" in container["args"]
     untouched = {key: body for key, body in _named(after).items() if key in _named(before)}
     changes = {key for key, body in untouched.items() if body != _named(before)[key]}
     monitored = {("PodMonitoring", "a-ray")} if kind == "google" else set()
