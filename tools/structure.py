@@ -18,7 +18,7 @@ APART = (("rehearsal.engine", "rehearsal.clouds"), ("rehearsal.engine", "infra")
 # Packages and modules of workloads import their own floor and those below it (docs/design.md).
 GROUND = "evidence exits hardware loading options rendezvous results sealed secrecy temporary terminal untrusted"
 MIDDLE = "client gang"
-TOP = "cli doctor feedback image monitor nccl preflight render run serving slurm train"
+TOP = "cli doctor feedback image monitor nccl preflight render run serving shell slurm train"
 FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for name in names.split()}
 # All of infra that a program on the cluster may import: it needs Python's library only.
 ON_CLUSTER = ("infra.listener", "infra.kubernetes.indexed_job_pod")

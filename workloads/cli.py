@@ -48,6 +48,7 @@ add(app, "workloads.image.commands:image", group=CONNECT)
 add(app, "workloads.client.commands:outputs", group=CONNECT)
 add(app, "workloads.client.commands_connect:dashboard", group=CONNECT)
 add(app, "workloads.client.commands_connect:serve", group=CONNECT)
+add(app, "workloads.shell.commands:forward", group=CONNECT)
 add(app, "workloads.client.commands_connect:kubeconfig", group=CONNECT)
 add(app, "workloads.run.commands:run", group=RUN)
 add(app, "workloads.train.commands:train", group=RUN)
@@ -57,6 +58,7 @@ add(app, "workloads.client.commands:jobs", group=RUN, name="list")
 add(app, "workloads.client.commands:logs", group=RUN)
 add(app, "workloads.client.commands:attach", group=RUN)
 add(app, "workloads.client.commands:stop", group=RUN)
+add(app, "workloads.shell.commands:shell", group=RUN)
 add(app, "workloads.client.commands:status", group=WATCH)
 add(app, "workloads.monitor.commands:top", group=WATCH)
 add(app, "workloads.doctor.commands:doctor", group=WATCH)
@@ -135,11 +137,17 @@ def _discard(stream: TextIO) -> None:
 
 
 def prepared(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments, with `--` before the command of `render`, and as `json_to_stdout` returns them."""
+    """Return the arguments, with `--` before the command of `render`, and as `json_to_stdout` returns them.
+
+    A second `--` for `shell` keeps its command apart from the words before, which may be none.
+    """
     if arguments[:1] == ["render"]:
         starts = (index for index, word in enumerate(arguments) if index > 1 and word in RENDERED)
         at = min((*starts, len(arguments)))
         arguments = [*arguments[:at], *([] if "--" in arguments[:at] else ["--"]), *arguments[at:]]
+    if arguments[:1] == ["shell"] and "--" in arguments:
+        at = arguments.index("--")
+        arguments = [*arguments[:at], "--", *arguments[at:]]
     return json_to_stdout(arguments)
 
 

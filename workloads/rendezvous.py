@@ -6,6 +6,7 @@ Imports torch on use: agents of `rdma-ray run` select an interface without it.
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import socket
 from collections.abc import Callable, MutableMapping
@@ -16,6 +17,9 @@ import psutil
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
+
+_published: int | None = None
+"""File of `publish_rank`."""
 
 
 def open_store(address: str, timeout_s: float) -> TCPStore:
@@ -39,6 +43,23 @@ def connect(address: str, port: int, timeout_s: float) -> TCPStore:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=timeout_s))
+
+
+def publish_rank(rank: int, world: int, address: str, port: int) -> None:
+    """Let `rdma-ray shell` find this process as a rank, and its variables: Ray overwrites those in /proc.
+
+    The file is in memory, ends with the process, and only the user's processes open it (memfd_create(2), read 2026-11).
+    """
+    global _published
+    if not hasattr(os, "memfd_create"):
+        return
+    place = {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": address, "MASTER_PORT": port}
+    variables = {**os.environ, **{name: str(value) for name, value in place.items()}}
+    if _published is not None:
+        os.close(_published)
+    _published = os.memfd_create("rdma-ray-rank")
+    with open(_published, "w", encoding="ascii", closefd=False) as file:
+        json.dump({"pid": os.getpid(), "variables": variables}, file)
 
 
 def own_address() -> str:

@@ -97,6 +97,7 @@ class RayNode:
     """A node of Ray, with its CPUs and GPUs in total."""
 
     ip: str
+    name: str
     head: bool
     alive: bool
     cpus: float
@@ -228,16 +229,16 @@ class JobsApi:
     def nodes(self) -> list[RayNode]:
         """Return all nodes that Ray knows."""
         try:
-            found = self.call("/api/v0/nodes?detail=1&limit=10000")["data"]["result"]["result"]
             return [
                 RayNode(
                     ip=each["node_ip"] if isinstance(each["node_ip"], str) else "",
+                    name=str(each["node_name"]),
                     head=each["is_head_node"] is True,
                     alive=each["state"] == "ALIVE",
                     cpus=untrusted.number(each["resources_total"].get("CPU")) or 0,
                     gpus=untrusted.number(each["resources_total"].get("GPU")) or 0,
                 )
-                for each in found
+                for each in self.call("/api/v0/nodes?detail=1&limit=10000")["data"]["result"]["result"]
             ]
         except (AttributeError, LookupError, TypeError):
             raise WorkloadError("Ray's answer is not a list of nodes: see `rdma-ray doctor`") from None

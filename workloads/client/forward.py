@@ -1,4 +1,4 @@
-"""`kubectl port-forward` to a stack's dashboard or Ray Serve: it ends with the command, and starts again on use."""
+"""`kubectl port-forward` to a port of a stack: it ends with the command, and starts again on use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import subprocess
 import threading
 import time
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack
 
 from infra.catalog.names import DASHBOARD_PORT
 from infra.outputs import Outputs
@@ -16,20 +16,6 @@ from workloads.exits import WorkloadError
 
 READY_S = 60  # for the user's credential plugin and a distant control plane
 _READY = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) -> \d+$", re.MULTILINE)
-# Standard input is a pipe. It has a line when kubectl has to end, and closes without one when the command ends, even by
-# SIGKILL, which also leaves its folder ($0) with the kubeconfig. In the background, a shell's own standard input is
-# /dev/null, so the reader has the pipe as 3.
-_GUARD = """
-exec 3<&0
-"$@" 3<&- &
-kubectl=$!
-(read -r _ <&3 || rm -rf "$0"; kill -9 "$kubectl") 2>/dev/null &
-reader=$!
-wait "$kubectl"
-status=$?
-kill "$reader" 2>/dev/null
-exit "$status"
-"""
 
 
 class Forward(AbstractContextManager["Forward"]):
@@ -40,19 +26,25 @@ class Forward(AbstractContextManager["Forward"]):
 
     Args:
         outputs: The stack's outputs: they name the head.
-        remote: Port of the Service.
+        remote: Port of the Service, or of the pod.
+        pod: Name of a pod to connect to instead of the Service. kubectl connects to its loopback as well.
+        local: Port of this machine; 0 for a free one.
     """
 
-    def __init__(self, kubectl: Kubectl, outputs: Outputs, remote: int = DASHBOARD_PORT) -> None:
-        self.keep_port = False
+    def __init__(
+        self, kubectl: Kubectl, outputs: Outputs, remote: int = DASHBOARD_PORT, *, pod: str = "", local: int = 0
+    ) -> None:
+        self.keep_port = bool(local)
         """Whether it starts again on the same port, for a browser."""
         self._kubectl, self._outputs, self._remote = kubectl, outputs, remote
         self.folder = kubectl.folder
         """Private folder, which ends with the command."""
-        self._log = kubectl.folder / f"port-forward-{remote}.log"
+        self._pod = pod
+        self._log = kubectl.folder / f"port-forward-{pod}-{remote}.log"
         self._lock = threading.Lock()
+        self._open = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._port = local
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
@@ -82,19 +74,23 @@ class Forward(AbstractContextManager["Forward"]):
         return f"http://127.0.0.1:{self._port}"
 
     def _start(self) -> None:
-        target = f"svc/{service(self._kubectl, self._outputs, self._remote)}"
+        target = f"pod/{self._pod}" if self._pod else f"svc/{service(self._kubectl, self._outputs, self._remote)}"
         port = f"{self._port if self.keep_port and self._port else ''}:{self._remote}"
         # The timeout is for a Service without pods.
         options = ("--address=127.0.0.1", "--pod-running-timeout=1s")
-        command = self._kubectl.command("port-forward", *options, target, port)
         # A file, because kubectl prints a line for each connection, which would fill a pipe.
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD, str(self._kubectl.folder), *command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C must not end it: the command may still stop its job
+            self._process = self._open.enter_context(
+                self._kubectl.guarded(
+                    "port-forward",
+                    *options,
+                    target,
+                    port,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C must not end it: the command may still stop its job
+                )
             )
         deadline = time.monotonic() + READY_S
         while True:
@@ -106,15 +102,11 @@ class Forward(AbstractContextManager["Forward"]):
             if ended or time.monotonic() > deadline:
                 self._end()
                 reason = failure(said) if ended else f"kubectl port-forward is not ready within {READY_S} s"
-                if ended and not usual_fix(said):
+                if ended and not usual_fix(said) and not self._pod:
                     reason = explain(self._kubectl, self._outputs) or reason
-                raise WorkloadError(f"no connection to Ray: {reason}")
+                raise WorkloadError(f"no connection to {self._pod or 'Ray'}: {reason}")
             time.sleep(0.05)
 
     def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(b"\n")
-            process.wait()
+        self._process = None
+        self._open.close()

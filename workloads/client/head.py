@@ -1,9 +1,11 @@
-"""The Ray head of a stack in Kubernetes: its Service, and why there is none yet."""
+"""The Ray nodes of a stack in Kubernetes: their pods, the head's Service, and why there is none yet."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from infra.catalog.names import JOB_INDEX, JOB_NAME, NODE_TYPE, RAY_CLUSTER, SERVE_PORT
@@ -14,6 +16,8 @@ from workloads.untrusted import MALFORMED
 
 Json = dict[str, Any]
 KUBERNETES_KINDS = {"cluster": "raycluster", "job": "rayjob", "indexed-job": "job", "service": "rayservice"}
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+"""Name of a pod or a container (Kubernetes docs, overview/working-with-objects/names, read 2026-11)."""
 
 
 def service(kubectl: Kubectl, outputs: Outputs, port: int) -> str:
@@ -32,6 +36,51 @@ def explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
         return _explain(kubectl, outputs)
 
 
+def places(kubectl: Kubectl, outputs: Outputs) -> list[Place]:
+    """Return the pods of Ray's nodes that have not ended, the newest first. WorkloadError as for `service`."""
+    with _as_expected():
+        label = JOB_NAME if outputs.ray.mode == "indexed-job" else RAY_CLUSTER
+        pods = kubectl.get("pods", f"--selector={label}={_cluster(kubectl, outputs)}")
+        phases = ("Succeeded", "Failed")
+        return [_place(pod) for pod in _newest_first(pods) if (pod.get("status") or {}).get("phase") not in phases]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node of Ray runs: a pod and its container, or a host. Its `name` may go into a command line.
+
+    Attributes:
+        addresses: What `status`, `top` and kubectl call it.
+        problem: Why nothing can run there; None if it can.
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    head: bool
+    container: str = ""
+    problem: str | None = None
+
+
+def _place(pod: Json) -> Place:
+    """Return the place of a pod. Ray's container is the first one (ray-project/kuberay#1379, read 2026-11)."""
+    name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]
+    if not (_NAME.fullmatch(name) and _NAME.fullmatch(container)):
+        raise ValueError(f"{name!r} or {container!r} is not the name of a pod or a container")
+    status, labels = pod.get("status") or {}, pod["metadata"].get("labels") or {}
+    addresses = (name, status.get("podIP"), pod["spec"].get("nodeName"))
+    return Place(
+        name=name,
+        addresses=tuple(address for address in addresses if isinstance(address, str)),
+        head=labels.get(NODE_TYPE) == "head" or labels.get(JOB_INDEX) == "0",
+        container=container,
+        problem=None if status.get("phase") == "Running" else pod_state(pod),
+    )
+
+
+def _newest_first(pods: list[Json]) -> list[Json]:
+    return sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+
+
 def _explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
     cluster = _cluster(kubectl, outputs)
     head = (
@@ -42,7 +91,7 @@ def _explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
     pods = kubectl.get("pods", f"--selector={','.join(f'{key}={value}' for key, value in head.items())}")
     if not pods:
         return f"there is no head yet: {_waiting(kubectl, outputs)}"
-    pod = max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
+    pod = _newest_first(pods)[0]
     return None if (state := pod_state(pod)) is None else f"the head's pod {pod['metadata']['name']} is {state}"
 
 

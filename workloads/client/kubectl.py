@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ _FIXES = {
     r"unable to connect|connection to the server|i/o timeout|no such host|tls handshake|connection refused": "the"
     " control plane does not answer: is it up, and is your address in access.authorizedNetworks, or your VPN up?",
 }
+
+
+# Reads the ID of kubectl's process, and later an empty line. If its input closes before that line, the command has
+# ended in any way, even by SIGKILL, and has left its folder ($0) with the kubeconfig.
+_GUARD = """
+read -r kubectl && read -r _ && exit
+rm -rf "$0"
+[ -z "$kubectl" ] || kill -9 "$kubectl"
+"""
 
 
 class Kubectl(AbstractContextManager["Kubectl"]):
@@ -70,7 +80,9 @@ class Kubectl(AbstractContextManager["Kubectl"]):
 
         WorkloadError with its last line if it fails, and if it prints more than LARGEST bytes.
         """
-        name = f"kubectl {' '.join(arguments)}"
+        # Without the program of an `exec`.
+        shown = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        name = f"kubectl {' '.join(shown)}"
         with (
             tempfile.TemporaryFile() as complaints,
             subprocess.Popen(self.command(*arguments), stdout=subprocess.PIPE, stderr=complaints) as process,
@@ -92,6 +104,31 @@ class Kubectl(AbstractContextManager["Kubectl"]):
             if process.returncode:
                 raise WorkloadError(f"{name}: {failure(complaints.read(LARGEST_ERROR).decode(errors='replace'))}")
         return output.decode("utf-8", "replace")
+
+    @contextmanager
+    def guarded(self, *arguments: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a kubectl that ends with the context, and with this process in any way, as its kubeconfig does.
+
+        Args:
+            streams: Keyword arguments of Popen.
+        """
+        with subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # a closed terminal must not end it
+        ) as guard:
+            assert guard.stdin is not None
+            with suppress(BrokenPipeError), subprocess.Popen(self.command(*arguments), **streams) as process:
+                guard.stdin.write(f"{process.pid}\n".encode())
+                try:
+                    yield process
+                finally:
+                    process.kill()
+                    process.wait()
+                    guard.stdin.write(b"\n")
 
     def get(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
         """Return the objects of a kind, or those that further arguments of `kubectl get` select.

@@ -20,7 +20,7 @@ from workloads.client.entry_point import run_driver
 from workloads.client.follow import follow
 from workloads.client.kinds import JobKind, kind_of
 from workloads.client.stack import entry_point_of
-from workloads.client.submit import own_package, submit
+from workloads.client.submit import JOB_ID, own_package, submit
 from workloads.evidence.raw_log import LogFolder
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.options import JobOptions
@@ -195,7 +195,8 @@ def run_here(
     results: list[dict[str, Any]] = []
     with kind.view:
         read = reader(kind.view, results, listener)
-        job = run_driver(job_id, kind.driver, request, JOB_ENVIRONMENT | dict(environment), read, **driver)
+        variables = JOB_ENVIRONMENT | dict(environment) | {JOB_ID: job_id}
+        job = run_driver(job_id, kind.driver, request, variables, read, **driver)
     return _ended(kind.view, job, results)
 
 

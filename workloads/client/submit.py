@@ -24,6 +24,8 @@ SUBMISSION_S = 60  # the first job of a head waits until its agent has connected
 REFUSED = (
     "status code 400"  # the head answers 500 for a 400 of its agent (ray: dashboard/modules/job/job_head.py, 2.60)
 )
+JOB_ID = "RDMA_RAY_JOB_ID"
+"""Variable with a job's ID in each of its processes on every node, by which `shell` finds its ranks."""
 
 
 class TakenError(WorkloadError):
@@ -43,10 +45,13 @@ def submit(
     job, TakenError if it knows another command by this ID; UnreachableError if it stays unclear whether the job was
     submitted.
     """
+    environment = dict(runtime_env or {})
+    if job_id.isprintable():
+        environment["env_vars"] = {**environment.get("env_vars", {}), JOB_ID: job_id}
     job = {
         "submission_id": job_id,
         "entrypoint": (command := as_one_process(words)),
-        "runtime_env": dict(runtime_env or {}),
+        "runtime_env": environment,
         "metadata": dict(metadata or {}),
     }
     api.version()  # reports a closed port or another token, before anything is unclear

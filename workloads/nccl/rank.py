@@ -26,7 +26,7 @@ from workloads.nccl.loop import Loop
 from workloads.nccl.operations import DTYPES, Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.result import Member, RowKey
-from workloads.rendezvous import connect, open_store, own_address, select_interface
+from workloads.rendezvous import connect, open_store, own_address, publish_rank, select_interface
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -78,6 +78,7 @@ class Rank:
     ) -> None:
         """Form a process group, bound to `device_id`. Rank 0 has opened the rendezvous (see `serve`)."""
         self.place = place
+        publish_rank(place.rank, place.world, address, port)
         if place.rank:
             self.store = connect(address, port, timeout_s)
         dist.init_process_group(

@@ -20,7 +20,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # public, yet not
 )
 
 from workloads.exits import WorkloadError
-from workloads.rendezvous import connect, open_store, own_address, select_interface
+from workloads.rendezvous import connect, open_store, own_address, publish_rank, select_interface
 
 if TYPE_CHECKING:
     from ray.train import PreemptionInfo
@@ -122,6 +122,7 @@ def in_ray_train(use_gpu: bool) -> TrainerRank:
     select_interface(own)
     store = open_store(own, PATIENCE_S) if rank == 0 else None
     address, port = broadcast_from_rank_zero((own, int(store.port)) if store else ("", 0))
+    publish_rank(rank, world, address, port)
     # A worker sees no GPU but its own.
     device = _join(
         0 if use_gpu else None, store=store or connect(address, port, PATIENCE_S), rank=rank, world_size=world

@@ -1,7 +1,8 @@
-"""kubectl for tests: `port-forward` listens and answers Ray's version with its process ID, `get` prints objects.
+"""kubectl for tests: `port-forward` listens and answers Ray's version with its process ID, `get` prints objects, `exec`
+prints the report of a pod or runs the command here.
 
-Its folder has `objects` (JSON: kind -> object or list) and `error` (what `port-forward` prints before it fails), and
-gets `calls`, a line for each call: process ID and arguments.
+Its folder has `objects` (JSON: kind -> object or list), `reports` (JSON: pod -> text) and `error` (what `port-forward`
+prints before it fails), and gets `calls`, a line for each call: process ID and arguments, without those after `--`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class Fake:
         """Set what `get` finds."""
         (self.folder / "objects").write_text(json.dumps(objects))
 
+    def shows(self, reports: Mapping[str, str]) -> None:
+        """Set what the program of `rdma-ray shell` prints in each pod."""
+        (self.folder / "reports").write_text(json.dumps(reports))
+
     def fails(self, error: str) -> None:
         """Let `port-forward` fail."""
         (self.folder / "error").write_text(error)
@@ -53,8 +58,20 @@ class _Version(BaseHTTPRequestHandler):
 
 
 def main(folder: Path, arguments: list[str]) -> int:
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     with (folder / "calls").open("a") as calls:
-        calls.write(f"{os.getpid()} {' '.join(arguments)}\n")
+        calls.write(f"{os.getpid()} {' '.join(own)}\n")
+    if "exec" in own:
+        words = arguments[len(own) + 1 :]
+        if "show" not in words:
+            os.execvp(words[0], words)
+        reports = json.loads((folder / "reports").read_text())
+        pod = next((word for word in own if word in reports), None)
+        if pod is None:
+            sys.stderr.write("error: unable to upgrade connection: container not found\n")
+            return 1
+        print(reports[pod])
+        return 0
     if "get" in arguments:
         kind = arguments[arguments.index("get") + 1]
         print(json.dumps(json.loads((folder / "objects").read_text()).get(kind, {"kind": "List", "items": []})))
