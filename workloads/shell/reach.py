@@ -132,7 +132,7 @@ class LocalReach(Reach):
 
     def run(self, place: Place, words: Sequence[str]) -> int:
         del place  # every node is this machine
-        os.execv(words[0], words)
+        os.execv(words[0], [*words])
 
     @property
     def token(self) -> str:
