@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,7 @@ from tests.kubernetes.queries import is_ready
 from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following, user
 from tests.pods.jobs import ASK, COUNTING, GANG, HELD, NOTIFIED, TRIES, WAITING, running
 from tests.pods.pod_cluster import PodCluster, leads, operator
+from tests.terminal import Terminal
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
 from workloads.train.timeline import PHASES
@@ -78,6 +80,46 @@ def test_ranks_have_variables_secrets_and_volumes_of_the_stack(gke: DeployedStac
     assert said.count("SEEN hello 10 10") == 2, said
     assert "secret-" not in said
     assert said.count("SIZE three") == (2 if gke.pod_cluster.sees else 0), said
+
+
+def test_shell_and_forward_in_pods(gke: DeployedStack, tmp_path: Path) -> None:
+    """By kubectl through API server and kubelet: a command in the head and in a rank's pod with its exit code, a shell
+    on a terminal there, and a port that listens on the loopback of that pod."""
+    head = head_of(gke)
+    file = gke.outputs(tmp_path / "outputs.json")
+    name = gke.rdma_ray(file, "shell", "--", "hostname")
+    assert name.strip() == head["metadata"]["name"]
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "served").touch()
+    serve = ["python", "-m", "http.server", "--bind", "127.0.0.1", "28611"]
+    gang = ["--nodes", "2", "--per-node", "1", "--working-dir", str(tmp_path / "page"), "--detach"]
+    job = gke.rdma_ray(file, "run", "--request-id", "page", *gang, "--", *serve).strip().splitlines()[-1]
+    ask = [str(RDMA_RAY), "shell", "rank:1", "--", "sh", "-c"]
+
+    def inside(code: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*ask, code], env=user(file), capture_output=True, text=True, timeout=120)
+
+    gke.api.until("rank 1 to run", lambda: inside("exit 7").returncode == 7 or None, 600)
+    said = inside(
+        "echo $RANK of $WORLD_SIZE; ls; hostname; tr '\\0' ' ' </proc/$RANK_PID/cmdline; py-spy dump --pid $RANK_PID"
+    )
+    print(said.stdout, said.stderr)
+    rank, listed, where, command, *_ = said.stdout.splitlines()
+    assert (rank, listed, command.split()[:3]) == ("1 of 2", "served", ["python", "-m", "http.server"])
+    assert where in {pod["metadata"]["name"] for pod in gke.workers()}
+    terminal = Terminal([str(RDMA_RAY), "shell", where], tmp_path, user(file))
+    terminal.type("echo I am on $(hostname); exit 5\n")
+    terminal.expect(f"I am on {where}")
+    assert terminal.code() == 5
+    with subprocess.Popen(
+        [str(RDMA_RAY), "forward", "28611", "rank:1"], env=user(file), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        with urllib.request.urlopen(process.stdout.readline().strip(), timeout=60) as page:
+            assert b"served" in page.read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    gke.rdma_ray(file, "stop", job)
 
 
 def test_request_without_token_is_unauthorized(gke: DeployedStack) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from tests.slurm.conftest import RDMA_RAY, ROOT, Run, assert_nothing_is_left, rdma_ray, start
+from tests.terminal import Terminal
 from tools.slurm.cluster import Slurm
 from workloads.exits import Exit
 
@@ -64,6 +65,13 @@ def test_shell_and_forward_in_a_job(slurm: Slurm, tmp_path: Path) -> None:
         time.sleep(1)
     said = on(alice, "shell", "rank:1", "--", "sh", "-c", "echo $RANK $MINE; tr '\\0' ' ' </proc/$RANK_PID/cmdline")
     assert said.stdout == "1 1\npython page.py ", said.stderr
+    command = [*RDMA_RAY, "shell", "rank:1", "--outputs", str(alice.folder / "outputs.json")]
+    terminal = Terminal(slurm.as_user("alice", command), ROOT, slurm.environment | {"PYTHONPATH": str(ROOT)})
+    terminal.type("sleep 600\n")
+    terminal.type("\x03")
+    terminal.type("echo on rank=$RANK; exit 5\n")
+    terminal.expect("on rank=1")
+    assert terminal.code() == 5
     assert on(alice, "shell", "2").stderr.endswith("has no rank 2: it has ranks 0 to 1\n")
     # By a step for each connection, and by the network.
     for port in ("28601", "28602"):

@@ -84,7 +84,7 @@ def test_kubectl_and_kubeconfig_end_with_a_killed_command(kubectl: Fake) -> None
         assert command.stdout is not None
         version, folder = command.stdout.readline().split()
         pid = int(version)
-        guard = psutil.Process(psutil.Process(pid).ppid())
+        guard, _ = sorted(psutil.Process(command.pid).children(), key=lambda child: child.pid == pid)
         command.kill()
     wait_until(
         lambda: not psutil.pid_exists(pid) and not guard.is_running() and not Path(folder).exists(), timeout_s=10

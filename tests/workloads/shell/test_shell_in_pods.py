@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import signal
 import socket
 import subprocess
@@ -21,6 +19,7 @@ import pytest
 from infra.catalog.names import JOB_INDEX, JOB_NAME, NODE_TYPE, RAY_CLUSTER
 from tests.clone import wait_until
 from tests.hostile import ESCAPES
+from tests.terminal import Terminal
 from tests.workloads.client.fake_kubectl import Fake
 from tests.workloads.client.test_forward import FORWARDED
 from tests.workloads.conftest import ROOT
@@ -187,29 +186,19 @@ def test_the_head_of_an_indexed_job_and_a_missing_head(kubectl: Fake, capsys: py
     assert "there is no head yet" in capsys.readouterr().err
 
 
-def kubectls(kubectl: Fake, verb: str) -> list[psutil.Process]:
-    return [psutil.Process(pid) for pid, _ in kubectl.calls(verb) if psutil.pid_exists(pid)]
-
-
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
 def test_a_closed_terminal_leaves_no_kubeconfig_and_no_kubectl(kubectl: Fake, number: signal.Signals) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(ROOT)
-        os.execv(sys.executable, [*RDMA_RAY, "shell", "--", "sh", "-c", "trap '' HUP; echo begins; sleep 600; :"])
-    said = b""
-    while b"begins" not in said:
-        assert select.select([terminal], [], [], 60)[0], said
-        said += os.read(terminal, 4096)
+    command = "trap '' HUP; echo begins; sleep 600; :"
+    terminal = Terminal([*RDMA_RAY, "shell", "--", "sh", "-c", command], ROOT)
+    terminal.expect("begins")
     [(_, line)] = kubectl.calls("exec")
     assert line.endswith(" exec -it a3u-head --container=ray-head")
     kubeconfig = Path(line.split("--kubeconfig=")[1].split()[0])
-    assert kubeconfig.stat().st_mode & 0o777 == 0o600 or kubeconfig.parent.stat().st_mode & 0o777 == 0o700
-    [process] = kubectls(kubectl, "exec")
+    assert kubeconfig.parent.stat().st_mode & 0o777 == 0o700
+    process = psutil.Process(kubectl.calls("exec")[0][0])
     if number == signal.SIGKILL:
-        os.kill(pid, number)
-    os.close(terminal)  # the kernel sends SIGHUP
-    os.waitpid(pid, 0)
+        os.kill(terminal.pid, number)
+    terminal.close()
     wait_until(lambda: not process.is_running() and not kubeconfig.parent.exists(), timeout_s=30)
 
 

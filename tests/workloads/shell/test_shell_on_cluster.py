@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import signal
 import socket
 import time
@@ -18,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.clone import wait_until
+from tests.terminal import Terminal
 from tests.workloads.conftest import Cluster
 from workloads.client.api import JobsApi
 from workloads.exits import Exit
@@ -89,7 +87,7 @@ def test_shell_in_the_ranks_of_a_run(cluster: Cluster, tmp_path: Path, first_por
         assert (done.returncode, done.stdout.split("\n")[0].split()) == (7, ["python", "page.py", "page.py"])
         spied = cluster.rdma_ray("shell", "rank:1", "--", "sh", "-c", "py-spy dump --pid $RANK_PID")
         assert "serve_forever" in spied.stdout, spied.stderr
-        check_pty(cluster)
+        check_terminal(cluster)
         check_forward(cluster, first_port)
         missing = cluster.rdma_ray("shell", "rank:2")
         assert (missing.returncode, missing.stderr) == (
@@ -101,32 +99,18 @@ def test_shell_in_the_ranks_of_a_run(cluster: Cluster, tmp_path: Path, first_por
     assert api.job(job_id).status == "STOPPED"
 
 
-def check_pty(cluster: Cluster) -> None:
+def check_terminal(cluster: Cluster) -> None:
     """On a terminal, bash gets what is typed, Ctrl-C ends what runs in it, and the exit code is that of bash."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(cluster.folder)
-        os.execve(cluster.command, [str(cluster.command), "shell", "rank:1"], cluster.environment() | {"TERM": "dumb"})
-    said = b""
-
-    def expect(text: bytes) -> None:
-        nonlocal said
-        deadline = time.monotonic() + WAIT_S
-        while text not in said:
-            assert select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], said
-            said += os.read(terminal, 4096)
-
-    os.write(terminal, b"echo on rank=$RANK\n")
-    expect(b"on rank=1")
-    os.write(terminal, b"echo begin''ning; sleep 600\n")
-    expect(b"beginning")
-    os.write(terminal, b"\x03")
-    os.write(terminal, b"echo interrupted=$?\n")
-    expect(b"interrupted=130")
-    os.write(terminal, b"exit 5\n")
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 5
+    terminal = Terminal([str(cluster.command), "shell", "rank:1"], cluster.folder, cluster.environment())
+    terminal.type("echo on rank=$RANK\n")
+    terminal.expect("on rank=1")
+    terminal.type("echo begin''ning; sleep 600\n")
+    terminal.expect("beginning")
+    terminal.type("\x03")
+    terminal.type("echo interrupted=$?\n")
+    terminal.expect("interrupted=130")
+    terminal.type("exit 5\n")
+    assert terminal.code() == 5
 
 
 def check_forward(cluster: Cluster, first_port: int) -> None:
