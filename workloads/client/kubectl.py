@@ -112,23 +112,24 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         Args:
             streams: Keyword arguments of Popen.
         """
-        with subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # a closed terminal must not end it
-        ) as guard:
-            assert guard.stdin is not None
-            with suppress(BrokenPipeError), subprocess.Popen(self.command(*arguments), **streams) as process:
-                guard.stdin.write(f"{process.pid}\n".encode())
-                try:
-                    yield process
-                finally:
-                    process.kill()
-                    process.wait()
-                    guard.stdin.write(b"\n")
+        with (
+            subprocess.Popen(
+                ["/bin/sh", "-c", _GUARD, str(self.folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                start_new_session=True,  # a closed terminal must not end it
+            ) as guard,
+            subprocess.Popen(self.command(*arguments), **streams) as process,
+        ):
+            _tell(guard, f"{process.pid}\n")
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait()
+                _tell(guard, "\n")
 
     def get(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
         """Return the objects of a kind, or those that further arguments of `kubectl get` select.
@@ -144,6 +145,12 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise WorkloadError(f"kubectl get {kind}: the answer contains something other than objects")
         return items
+
+
+def _tell(guard: subprocess.Popen[bytes], line: str) -> None:
+    assert guard.stdin is not None
+    with suppress(BrokenPipeError):  # it was killed
+        guard.stdin.write(line.encode())
 
 
 def failure(said: str) -> str:

@@ -7,7 +7,7 @@
 
 TOKEN is the file with Ray's token, which tells the clusters of a machine apart; empty in a pod. `show` prints a line of
 JSON: the ranks, and the addresses that listen at PORT (0: none). `pipe` connects its streams to PORT of the loopback.
-Its text travels in the command line, so that it also runs beside an older version: standard library only.
+It travels in the command line (`reach.PROGRAM`), so that it also runs beside an older version: standard library only.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from abc import ABC, abstractmethod
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +19,11 @@ from workloads.client.connection import Connection
 from workloads.client.head import Place, explain, places
 from workloads.exits import WorkloadError
 
-PROGRAM = Path(__file__).with_name("enter.py").read_text(encoding="utf-8")
+_SOURCE = urlsafe_b64encode(zlib.compress(Path(__file__).with_name("enter.py").read_bytes(), 9)).decode()
+# kubectl sends it in a URL, of which a proxy before the API server may take 8 KiB (nginx docs,
+# large_client_header_buffers, read 2026-11).
+PROGRAM = f"import base64,zlib;exec(zlib.decompress(base64.urlsafe_b64decode('{_SOURCE}')))"
+"""Text of enter.py as one line."""
 SHELL = ("sh", "-c", "command -v bash >/dev/null && exec bash; exec sh")
 AT_ONCE = 16  # pods that are asked at once
 ANSWER_S = 60

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psutil
 import pytest
@@ -27,6 +28,7 @@ from workloads.cli import main
 from workloads.client.connection import Connection
 from workloads.exits import Exit
 from workloads.options import StackOptions
+from workloads.shell.reach import Reach
 
 RDMA_RAY = [sys.executable, "-m", "workloads.cli"]
 
@@ -168,6 +170,12 @@ def test_only_names_of_pods_and_containers_reach_kubectl(
         assert main(["shell"]) == Exit.ERROR
         assert "an object of the cluster is not as expected" in capsys.readouterr().err
     assert kubectl.calls("exec") == []
+
+
+def test_the_program_fits_a_url() -> None:
+    """That of an `exec`: proxies refuse longer ones."""
+    words = Reach.program("rank", "", "run-20261128-000000-abcdef", "123", "sh", "-c", "py-spy dump --pid $RANK_PID")
+    assert len(urlencode([("command", word) for word in words])) < 6_000
 
 
 def test_the_head_of_an_indexed_job_and_a_missing_head(kubectl: Fake, capsys: pytest.CaptureFixture[str]) -> None:
