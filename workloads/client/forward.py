@@ -40,7 +40,7 @@ class Forward(AbstractContextManager["Forward"]):
         self.folder = kubectl.folder
         """Private folder, which ends with the command."""
         self._pod = pod
-        self._log = kubectl.folder / f"port-forward-{pod}-{remote}.log"
+        self._log = kubectl.folder / f"{pod or 'port-forward'}-{remote}.log"
         self._lock = threading.Lock()
         self._open = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None

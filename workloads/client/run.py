@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -195,7 +196,8 @@ def run_here(
     results: list[dict[str, Any]] = []
     with kind.view:
         read = reader(kind.view, results, listener)
-        variables = JOB_ENVIRONMENT | dict(environment) | {JOB_ID: job_id}
+        # An entry point that this project submitted has an ID already.
+        variables = JOB_ENVIRONMENT | dict(environment) | {JOB_ID: os.environ.get(JOB_ID, job_id)}
         job = run_driver(job_id, kind.driver, request, variables, read, **driver)
     return _ended(kind.view, job, results)
 

@@ -261,7 +261,8 @@ def test_benchmark_inside_a_job_is_judged_and_written(cluster: Cluster) -> None:
 
 
 def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
-    """On real Ray: the ranks of both nodes start in the folder, with the secret of the entry point, and save."""
+    """On real Ray: the ranks of both nodes start in the folder, with the secret of the entry point, and save. `shell`
+    finds them."""
     api, folder = JobsApi.of(cluster.outputs), ROOT / "tests" / "workloads" / "gang" / "scripts"
     code = "import os; t = os.environ['HF_TOKEN']; print(t[::-1], t, flush=True); exec(open('user.py').read())"
     options = ["--nodes", "2", "--secret", "HF_TOKEN", "--all", "--working-dir", str(folder), "--json", "-"]
@@ -271,6 +272,8 @@ def test_gang_inside_a_job_is_stopped_with_its_grace(cluster: Cluster) -> None:
     run.submit_driver(api, job_id, command, {}, {JOB_STACK: HERE, **variables})
     wait_until(lambda: api.logs(job_id).count("in attempt 0") >= 2, lambda: api.logs(job_id), 60)
     assert api.logs(job_id).count(f"sknar rof terces {REDACTED}") == 2
+    inside = cluster.rdma_ray("shell", "rank:1", "--job", job_id, "--", "sh", "-c", "echo $RANK; ls; exit 3")
+    assert (inside.returncode, inside.stdout.split()[:1], "user.py" in inside.stdout) == (3, ["1"], True), inside.stderr
     assert api.stop(job_id).status == "STOPPED"
     said = api.logs(job_id)
     assert said.count("saved a checkpoint") == 2
