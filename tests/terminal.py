@@ -22,7 +22,7 @@ class Terminal:
         if self.pid == 0:
             try:
                 os.chdir(folder)
-                os.execvpe(command[0], command, {**environment, "TERM": "dumb"})
+                os.execvpe(command[0], [*command], {**environment, "TERM": "dumb"})
             finally:
                 os._exit(127)
 
@@ -34,7 +34,10 @@ class Terminal:
         deadline = time.monotonic() + WAIT_S
         while text.encode() not in self.said:
             assert select.select([self._descriptor], [], [], max(0, deadline - time.monotonic()))[0], self.said
-            self.said += os.read(self._descriptor, 4096)
+            try:
+                self.said += os.read(self._descriptor, 4096)
+            except OSError:  # the other side is closed
+                raise AssertionError(self.said) from None
 
     def code(self) -> int:
         """Return the exit code of the command, at its end."""

@@ -44,8 +44,8 @@ HOMES = {
 }
 MAX_LINES = 400
 # Lines of Python per folder, and of the reviewed lists. A commit that raises one says what cannot be removed instead.
-BUDGET = {"infra": 17_880, "workloads": 34_100, "tools": 6_370, "rehearsal": 16_390, "tests": 52_310}
-GOLDEN, GOLDEN_BUDGET = "tests/rehearsal/golden", 10_790
+BUDGET = {"infra": 19_500, "workloads": 38_500, "tools": 6_600, "rehearsal": 16_600, "tests": 56_500}
+GOLDEN, GOLDEN_BUDGET = "tests/rehearsal/golden", 11_500
 SHORT_LINES, MAX_SHORT_FILES = 40, 28
 
 

@@ -67,7 +67,8 @@ def test_shell_and_forward_in_a_job(slurm: Slurm, tmp_path: Path) -> None:
     assert said.stdout == "1 1\npython page.py ", said.stderr
     command = [*RDMA_RAY, "shell", "rank:1", "--outputs", str(alice.folder / "outputs.json")]
     terminal = Terminal(slurm.as_user("alice", command), ROOT, slurm.environment | {"PYTHONPATH": str(ROOT)})
-    terminal.type("sleep 600\n")
+    terminal.type("echo begin''ning; sleep 600\n")
+    terminal.expect("beginning")
     terminal.type("\x03")
     terminal.type("echo on rank=$RANK; exit 5\n")
     terminal.expect("on rank=1")
