@@ -15,15 +15,16 @@ from pydantic.alias_generators import to_camel
 
 from infra.catalog.baselines import BASELINES, MARGIN, Baseline
 from infra.catalog.fabrics import TRANSPORTS, Transport
-from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, SERVE_PORT
+from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, HISTORY_DAYS, SERVE_PORT
 
 if TYPE_CHECKING:
     from pulumi import Output
 
     from infra.catalog.machines import Machine
     from infra.settings.cluster import ClusterSettings
+    from infra.settings.common import CloudRay
     from infra.settings.cost import Cost
-    from infra.settings.local import LocalSettings
+    from infra.settings.local import LocalRay, LocalSettings
 
 JOB_STACK = "RDMA_RAY_STACK"
 """Variable in the environment of an entry point (ray.mode job and indexed-job): its stack, by `job_stack`."""
@@ -131,10 +132,23 @@ class Ray(Contract):
 
 
 class Storage(Contract):
-    """Folder that every Ray node sees under the same path. `efa`: the nodes reach its file system over EFA."""
+    """Folder that every Ray node sees under the same path. `efa`: the nodes reach its file system over EFA.
+
+    `source` is where it is without the nodes: `gs://BUCKET`, `s3://BUCKET`, `claim:NAMESPACE/NAME` with the `image` of
+    a pod that can read it, or on `local` the folder that has the kept jobs, which `down` leaves. Each job is kept for
+    `historyDays` days; 0 keeps none.
+    """
 
     path: str
     efa: bool = False
+    source: str | None = None
+    image: str | None = None
+    history_days: int = HISTORY_DAYS
+
+    @property
+    def history(self) -> str:
+        """Folder on the nodes below which jobs are kept."""
+        return self.source if self.source is not None and self.source.startswith("/") else self.path
 
 
 class CostOutputs(Contract):
@@ -247,7 +261,16 @@ def _cents(amount: float | None) -> float | None:
 
 def _folder(settings: ClusterSettings) -> dict[str, Any]:
     over_efa: bool = getattr(settings.storage, "efa", False)  # only eks has it
-    return {"path": settings.storage.mount_path} | ({"efa": True} if over_efa else {})
+    source = settings.storage.source
+    if settings.target == "kubernetes":
+        place = {"source": f"claim:{settings.namespace}/{source}", "image": settings.ray.image}
+    else:
+        place = {"source": f"{'gs' if settings.target == 'gke' else 's3'}://{source}"}
+    return {"path": settings.storage.mount_path} | ({"efa": True} if over_efa else {}) | place | _days(settings.ray)
+
+
+def _days(ray: CloudRay | LocalRay) -> dict[str, int]:
+    return {} if ray.history_days == HISTORY_DAYS else {"historyDays": ray.history_days}
 
 
 def job_stack(settings: ClusterSettings, ray_cluster: str) -> str:
@@ -258,7 +281,7 @@ def job_stack(settings: ClusterSettings, ray_cluster: str) -> str:
     outputs = cluster_outputs(settings, ray_cluster, kubeconfig=None, token="")
     outputs["nodes"] |= {"min": settings.ray.max_workers, "max": settings.ray.max_workers}
     outputs["fabric"] |= {"floors": []}
-    outputs["storage"] = {"path": outputs["storage"]["path"]} if outputs["storage"] else None
+    outputs["storage"] = outputs["storage"] and {"path": outputs["storage"]["path"]} | _days(settings.ray)
     described = ("target", "machine", "nodes", "fabric", "ray", "storage")
     return json.dumps({name: outputs[name] for name in described}, separators=(",", ":"))
 
@@ -272,8 +295,15 @@ class LocalHead(Protocol):
     storage: Output[str]
 
 
-def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: Output[str]) -> dict[str, Any]:
-    """Return the outputs of a stack on this machine; `token` is Ray's, secret."""
+def local_outputs(
+    settings: LocalSettings, stack: str, head: LocalHead, token: Output[str], history: str
+) -> dict[str, Any]:
+    """Return the outputs of a stack on this machine.
+
+    Args:
+        token: Ray's token, secret.
+        history: Folder of the project in which jobs are kept.
+    """
     nodes = settings.nodes
     return {
         "target": "local",
@@ -293,7 +323,7 @@ def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: O
             "client": head.client,
             "token": token,
         },
-        "storage": {"path": head.storage},
+        "storage": {"path": head.storage, "source": history} | _days(settings.ray),
         "queue": None,
         "cost": None,
     }

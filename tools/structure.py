@@ -16,7 +16,10 @@ ORDER = ("infra", "workloads", "tools", "rehearsal", "tests")
 # The engine of the rehearsal knows no cloud, and a simulated cloud shares no fact with the program that it judges.
 APART = (("rehearsal.engine", "rehearsal.clouds"), ("rehearsal.engine", "infra"), ("rehearsal.clouds", "infra"))
 # Packages and modules of workloads import their own floor and those below it (docs/design.md).
-GROUND = "evidence exits hardware loading options rendezvous results sealed secrecy temporary terminal untrusted"
+GROUND = (
+    "evidence exits hardware history loading options rendezvous results sealed secrecy temporary terminal unlinked"
+    " untrusted"
+)
 MIDDLE = "client gang"
 TOP = "cli doctor feedback image monitor nccl preflight render run serving shell slurm train"
 FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for name in names.split()}

@@ -13,8 +13,10 @@ import fcntl
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -87,3 +89,8 @@ def remove(folder: Path, descriptor: int) -> None:
                 shutil.rmtree(name, ignore_errors=True, dir_fd=descriptor)
     with contextlib.suppress(OSError):
         folder.rmdir()
+
+
+def temporary_file() -> IO[bytes]:
+    """Return a new file without a name, which ends with its last descriptor."""
+    return tempfile.TemporaryFile()

@@ -10,6 +10,11 @@ NAMESPACE = "ray"
 LOCAL_QUEUE = "gpu"
 """LocalQueue in Ray's namespace; the stack output `queue`."""
 
+HISTORY_DAYS, LONGEST_HISTORY = 30, 3650
+"""Default and greatest number of days for which the storage keeps a job (ray.historyDays)."""
+LOCAL_HISTORY = "results"
+"""Folder of the project in which local stacks keep their jobs, each in a folder with its name."""
+
 GPU = "nvidia.com/gpu"
 """Resource and taint of GPUs (NVIDIA/k8s-device-plugin, README; GKE docs, GPUs; read 2026-11)."""
 WORKER_TAINT = "rdma-ray/worker"

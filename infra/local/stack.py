@@ -11,6 +11,7 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi.dynamic import Resource
 
+from infra.catalog.names import LOCAL_HISTORY
 from infra.local.folder import ClusterFolder
 from infra.local.node import PROJECT
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
@@ -22,7 +23,7 @@ def deploy(settings: LocalSettings) -> dict[str, Any]:
     """Register the resources of a local stack; return its outputs under the names of `infra.outputs.Outputs`."""
     stack = pulumi.get_stack()
     cluster = LocalRayCluster("ray", settings, str(ClusterFolder.of(PROJECT, stack).path))
-    return local_outputs(settings, stack, cluster.head, cluster.token)
+    return local_outputs(settings, stack, cluster.head, cluster.token, str(PROJECT / LOCAL_HISTORY / stack))
 
 
 class RayHead(Resource, module="local", name="RayHead"):

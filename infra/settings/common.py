@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.addresses import CPU_NODES
+from infra.catalog.names import HISTORY_DAYS, LONGEST_HISTORY
 from infra.catalog.pins import RAY, RAY_IMAGE
 from infra.settings.fields import (
     Assignments,
@@ -233,6 +234,14 @@ class CloudRay(Section):
         title="a PriorityClass",
         examples=["training"],
         description="Existing PriorityClass of head and workers. With a queue, Kueue orders and preempts by it.",
+    )
+    history_days: Number = Field(
+        HISTORY_DAYS,
+        ge=0,
+        le=LONGEST_HISTORY,
+        title="days",
+        description="Days for which the shared folder keeps the log, exit code and result of each job that rdma-ray "
+        "starts, for `rdma-ray list --ended` and `logs`. 0 keeps none. local: in the folder results of the project.",
     )
 
 

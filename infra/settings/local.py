@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from infra.catalog.names import HISTORY_DAYS, LONGEST_HISTORY
 from infra.catalog.pins import RAY
 from infra.settings.fields import Flag, Number, RayRelease, Section, Token
 from infra.settings.problems import Finding, Findings, rule
@@ -36,6 +37,7 @@ class LocalRay(Section):
 
     mode: Literal["cluster"] = Field("cluster", title="Ray mode")
     version: RayRelease = Field(RAY, title="a Ray release")
+    history_days: Number = Field(HISTORY_DAYS, ge=0, le=LONGEST_HISTORY, title="days")
     token: Token | None = Field(
         None,
         description="local: the secret that clients of Ray present. Without it the stack creates a random one. "

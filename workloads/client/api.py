@@ -20,6 +20,7 @@ from workloads.client.answer import END_LINES, Ending, text_of, whole
 from workloads.client.forward import Forward
 from workloads.client.stack import unanswered
 from workloads.exits import Exit, WorkloadError, last_line
+from workloads.history.record import UNKNOWN
 
 FIRST_S = 5  # patience before the first answer, for a head that is starting
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0  # between attempts
@@ -66,7 +67,7 @@ class Job:
 
     @property
     def terminal(self) -> bool:
-        return self.status in ("SUCCEEDED", "FAILED", "STOPPED")
+        return self.status in ("SUCCEEDED", "FAILED", "STOPPED", UNKNOWN)
 
     @staticmethod
     def of(details: Any) -> Job:

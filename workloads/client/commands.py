@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 from rich.box import SIMPLE_HEAD
@@ -17,10 +18,11 @@ from workloads import untrusted
 from workloads.client.api import Job, JobsApi, reaches
 from workloads.client.connection import Connection
 from workloads.client.follow import lines_of
+from workloads.client.kept_jobs import kept_instead, kept_job, kept_jobs, place_of
 from workloads.client.kinds import kind_of
 from workloads.client.output import LineOptions, RunView, output_of
 from workloads.client.run import python_of, reader
-from workloads.client.show import STOP, row_of, rows_of, show_run
+from workloads.client.show import STOP, row_of, rows_of, show_kept, show_run
 from workloads.client.stack import read_outputs
 from workloads.client.submit import submit
 from workloads.exits import Exit, WorkloadError
@@ -29,6 +31,15 @@ from workloads.results.events import new_id
 from workloads.terminal.console import present, write_json
 
 JobId = Annotated[str, option(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
+Origin = Annotated[
+    str | None,
+    option(
+        name="--from",
+        metavar="PLACE",
+        help="Storage that keeps the jobs, instead of the stack's: gs://BUCKET, s3://BUCKET, claim:NAMESPACE/NAME or a"
+        " folder. It needs no stack.",
+    ),
+]
 STOP_S = 60
 """Seconds that a stopped job may take beyond its grace period."""
 LONGEST_STOP_S = 86_400.0
@@ -82,20 +93,34 @@ def cost_now(outputs: Outputs, nodes: list[dict[str, Any]]) -> dict[str, float |
     return {"now": outputs.cost.now(outputs.nodes.min, len(workers)), "most": outputs.cost.most}
 
 
-def jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
+def jobs(
+    *,
+    ended: Annotated[
+        bool, option(help="List the jobs that the stack's storage keeps, also after their cluster.")
+    ] = False,
+    origin: Origin = None,
+    options: Flat[ResultOptions] = ResultOptions(),
+) -> None:
     """List the jobs that the cluster remembers, newest first.
 
-    Jobs of the commands themselves, such as those of `top`, are left out.
+    Jobs of the commands themselves, such as those of `top`, are left out. With
+    --ended, the status UNKNOWN is of a job whose end was not kept: it still runs, or
+    its node was lost.
 
-    --json has {jobs: [{id, kind, name, status, exit_code, started, seconds}]}:
-    started in seconds since 1970.
+    --json has {jobs: [{id, kind, name, status, exit_code, started, seconds}], from}:
+    started in seconds since 1970; from is where the jobs are kept, null for Ray.
 
-    Example: rdma-ray list --json
+    Example: rdma-ray list --ended --from gs://my-bucket
     Exit codes: 0 listed, 1 error.
     """
-    with Connection(options) as connection:
-        rows = rows_of(connection.api)
-    present(rows, _show_jobs, {"schema": "rdma-ray/list/1", "jobs": rows}, options.json_file)
+    where = None
+    if ended or origin is not None:
+        place = place_of(options, origin)
+        where, rows = place.name, [row_of(kept.job) for kept in kept_jobs(place)]
+    else:
+        with Connection(options) as connection:
+            rows = rows_of(connection.api)
+    present(rows, _show_jobs, {"schema": "rdma-ray/list/1", "jobs": rows, "from": where}, options.json_file)
 
 
 def logs(
@@ -105,19 +130,27 @@ def logs(
     lines: Flat[LineOptions] = LineOptions(),
     tail: Annotated[int | None, option(help="Show only this many of the existing lines.")] = None,
     no_follow: Annotated[bool, option(help="Show the existing lines, and do not wait for more.")] = False,
+    origin: Origin = None,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> int:
     """Follow a job from its first line to its end, and show its result.
 
-    Ctrl-C leaves the job running.
+    Ctrl-C leaves the job running. If the cluster is gone or does not know the job,
+    its log comes from the stack's storage.
 
     Example: rdma-ray logs run-20261123-110907-a1b2c3 --rank 3 --since 10m
     Exit codes: that of the job; 1 error, 130 Ctrl-C.
     """
     if tail is not None and tail < 0:
         raise WorkloadError(f"--tail {tail}: write a number of lines, at least 0")
-    with Connection(options) as stack:
-        job = stack.api.job(job_id)
+    if origin is not None:
+        return show_kept(kept_job(place_of(options, origin), job_id), lines, options.json_file, tail=tail)
+    with ExitStack() as opened:
+        try:
+            stack = opened.enter_context(Connection(options))
+            job = stack.api.job(job_id)
+        except WorkloadError as error:
+            return show_kept(kept_instead(options, job_id, error), lines, options.json_file, tail=tail)
         if no_follow and not job.terminal:
             if options.json_file:
                 raise WorkloadError("--json with --no-follow: the job is not over, so it has no result: see status")
@@ -139,16 +172,18 @@ def attach(
     *,
     lines: Flat[LineOptions] = LineOptions(),
     tail: Annotated[int, option(help="Number of existing lines to show.")] = 10,
+    origin: Origin = None,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> int:
     """Follow a job from now on to its end.
 
-    Ctrl-C leaves the job running.
+    Ctrl-C leaves the job running. If the cluster is gone or does not know the job,
+    its log comes from the stack's storage.
 
     Example: rdma-ray attach run-20261123-110907-a1b2c3 --all
     Exit codes: that of the job; 1 error, 130 Ctrl-C.
     """
-    return logs(job_id, lines=lines, tail=tail, options=options)
+    return logs(job_id, lines=lines, tail=tail, origin=origin, options=options)
 
 
 def stop(

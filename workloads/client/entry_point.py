@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
 from workloads.client.api import Job
-from workloads.gang.masked import JOB_CONFIG, child
+from workloads.gang.masked import JOB_CONFIG, STOPPING, child
+from workloads.history.record import JobRecord
+from workloads.history.recording import recording
 
 
 def has_working_dir() -> bool:
@@ -44,6 +45,7 @@ def run_driver(
     *,
     working_dir: str | None = None,
     private: Mapping[str, str] | None = None,
+    record: JobRecord | None = None,
 ) -> Job:
     """Run a driver to its end, pass each line of its output to `on_line`, and return it as a finished job.
 
@@ -54,25 +56,36 @@ def run_driver(
         module: Module of the driver; `request` is its argument.
         environment: See `driver_environment`, as for `working_dir`.
         private: Variables of the driver alone, such as secrets.
+        record: What the storage keeps of the job; None for nothing.
     """
-    with child(
-        [sys.executable, "-m", module, request],
-        (signal.SIGTERM, signal.SIGINT),
-        lambda process, _: process.terminate(),
-        env=driver_environment(environment, working_dir) | dict(private or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,  # as in the log of a submitted job
-        text=True,
-        errors="replace",
-    ) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                on_line(line.removesuffix("\n"))
-            code = process.wait()
-        finally:
-            process.terminate()
-            process.wait()
+    stopped = False
+
+    def send(process: subprocess.Popen[str], _: int) -> None:
+        nonlocal stopped
+        stopped = True
+        process.terminate()
+
+    with recording(record) as keeper:
+        with child(
+            [sys.executable, "-m", module, request],
+            STOPPING,
+            send,
+            env=driver_environment(environment, working_dir) | dict(private or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,  # as in the log of a submitted job
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    keeper.write(line.encode())
+                    on_line(line.removesuffix("\n"))
+                code = process.wait()
+            finally:
+                process.terminate()
+                process.wait()
+        keeper.end(code, stopped=stopped)
     status, message = ("SUCCEEDED", "") if code == 0 else ("FAILED", f"the driver exited with {code}")
     return Job(id=job_id, status=status, message=message, started=None, ended=None, exit_code=code, metadata={})

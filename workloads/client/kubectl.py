@@ -47,11 +47,11 @@ class Kubectl(AbstractContextManager["Kubectl"]):
     """kubectl for one cluster and namespace. WorkloadError if there is no kubectl on PATH.
 
     Args:
-        kubeconfig: Kubeconfig as JSON, or the name of a context of the user's own kubeconfig.
+        kubeconfig: Kubeconfig as JSON, or the name of a context of the user's own kubeconfig; None for its current one.
         namespace: Default namespace of the commands.
     """
 
-    def __init__(self, kubeconfig: SecretStr | str, namespace: str) -> None:
+    def __init__(self, kubeconfig: SecretStr | str | None, namespace: str) -> None:
         program = shutil.which("kubectl")
         if program is None:
             raise WorkloadError(
@@ -61,25 +61,29 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         self._program = program
         self._temporary = tempfile.TemporaryDirectory(prefix="rdma-ray-")  # mode 0700
         self.folder = Path(self._temporary.name)
-        if isinstance(kubeconfig, str):
-            self._access = f"--context={kubeconfig}"
-        else:
+        if isinstance(kubeconfig, SecretStr):
             file = self.folder / "kubeconfig"
             file.write_text(kubeconfig.get_secret_value(), encoding="utf-8")
-            self._access = f"--kubeconfig={file}"
+            self._access = [f"--kubeconfig={file}"]
+        else:
+            self._access = [f"--context={kubeconfig}"] if kubeconfig else []
 
     def __exit__(self, *_: object) -> None:
         self._temporary.cleanup()
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of a kubectl with these arguments."""
-        return [self._program, self._access, f"--namespace={self.namespace}", *arguments]
+        return [self._program, *self._access, f"--namespace={self.namespace}", *arguments]
 
     def run(self, *arguments: str) -> str:
         """Return the output of a kubectl with these arguments; bytes that are not UTF-8 are replaced.
 
         WorkloadError with its last line if it fails, and if it prints more than LARGEST bytes.
         """
+        return self.read(*arguments).decode("utf-8", "replace")
+
+    def read(self, *arguments: str, largest: int = LARGEST, timeout_s: float = TIMEOUT_S) -> bytes:
+        """Return the output as `run` does, within other limits."""
         # Without the program of an `exec`.
         shown = arguments[: arguments.index("--")] if "--" in arguments else arguments
         name = f"kubectl {' '.join(shown)}"
@@ -88,22 +92,22 @@ class Kubectl(AbstractContextManager["Kubectl"]):
             subprocess.Popen(self.command(*arguments), stdout=subprocess.PIPE, stderr=complaints) as process,
         ):
             assert process.stdout is not None
-            late = threading.Timer(TIMEOUT_S, process.kill)
+            late = threading.Timer(timeout_s, process.kill)
             late.start()
             try:
-                output = process.stdout.read(LARGEST + 1)
-                if len(output) > LARGEST:
-                    raise WorkloadError(f"{name}: the answer is larger than {LARGEST // 2**20} MiB")
+                output = process.stdout.read(largest + 1)
+                if len(output) > largest:
+                    raise WorkloadError(f"{name}: the answer is larger than {largest // 2**20} MiB")
                 process.wait()
                 if not late.is_alive():
-                    raise WorkloadError(f"{name}: no answer within {TIMEOUT_S} s")
+                    raise WorkloadError(f"{name}: no answer within {timeout_s:.0f} s")
             finally:
                 late.cancel()
                 process.kill()
             complaints.seek(0)
             if process.returncode:
                 raise WorkloadError(f"{name}: {failure(complaints.read(LARGEST_ERROR).decode(errors='replace'))}")
-        return output.decode("utf-8", "replace")
+        return output
 
     @contextmanager
     def guarded(self, *arguments: str, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:

@@ -24,6 +24,8 @@ from workloads.client.stack import entry_point_of
 from workloads.client.submit import JOB_ID, own_package, submit
 from workloads.evidence.raw_log import LogFolder
 from workloads.exits import Exit, WorkloadError, last_line
+from workloads.gang.kept import kept
+from workloads.history.record import UNKNOWN, JobRecord
 from workloads.options import JobOptions
 from workloads.results.events import Event, new_id, parse
 from workloads.results.lines import RankLine
@@ -88,10 +90,11 @@ def run_job(
     metadata = {"workload": name}
     kind, job_id = kind_of(metadata), new_id(name)
     take = folder.take if folder else None
+    record = record_of(stack.outputs, job_id, metadata)
     if here:
-        end = partial(run_here, job_id, kind, request, environment or {}, take)
+        end = partial(run_here, job_id, kind, request, environment or {}, take, record=record)
     else:
-        words = [python_of(stack.outputs), "-m", kind.driver, request]
+        words = kept([python_of(stack.outputs), "-m", kind.driver, request], record)
         api = stack.accepting_jobs()
         submit_driver(api, job_id, words, metadata, environment)
         if job.detach:
@@ -101,7 +104,7 @@ def run_job(
         kind.view.note(f"job {job_id} on {stack.outputs.ray.cluster}")
         end = partial(attend, api, job_id, kind.view, stop_on_interrupt=True, listener=take)
     try:
-        return conclude(stack.outputs, end(), kind, job.json_file, out)
+        return conclude(stack.outputs.ray.cluster, stack.outputs.machine, end(), kind, job.json_file, out)
     finally:
         if folder is not None:
             print(folder.summary(), file=sys.stderr)
@@ -124,8 +127,31 @@ def python_of(outputs: Outputs) -> str:
     return sys.executable if outputs.target == "local" else "python"
 
 
-def conclude(outputs: Outputs, ended: Ended, kind: JobKind, json_file: str | None, out: Path | None = None) -> int:
+def record_of(outputs: Outputs, job_id: str, metadata: Mapping[str, str]) -> JobRecord | None:
+    """Return what the stack's storage keeps of a job; None if the stack keeps nothing."""
+    storage = outputs.storage
+    if storage is None or not storage.history_days:
+        return None
+    if outputs.target == "local":  # elsewhere, a folder that is missing is not mounted
+        with suppress(OSError):
+            Path(storage.history).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return JobRecord(
+        folder=storage.history,
+        days=storage.history_days,
+        id=job_id,
+        cluster=outputs.ray.cluster,
+        machine=outputs.machine,
+        metadata=metadata,
+    )
+
+
+def conclude(
+    cluster: str, machine: str | None, ended: Ended, kind: JobKind, json_file: str | None, out: Path | None = None
+) -> int:
     """Judge and show the result, write it where requested, and return the exit code.
+
+    Args:
+        cluster: Name of the job's cluster; `machine` is its machine type.
 
     WorkloadError if it is not a result of this kind: anything on the cluster may write to the job's log.
     """
@@ -133,11 +159,11 @@ def conclude(outputs: Outputs, ended: Ended, kind: JobKind, json_file: str | Non
         return ended.code
     origin = {
         "job": ended.job.id,
-        "cluster": outputs.ray.cluster,
+        "cluster": cluster,
         "command": ["rdma-ray", *map(printable, command_without_secrets(sys.argv[1:]))],
     }
     try:
-        result = kind.read(ended.result | origin, outputs.machine)
+        result = kind.read(ended.result | origin, machine)
         present(result, kind.show, result.model_dump(mode="json", by_alias=True), json_file, stderr=kind.stderr)
         for line in kind.write(result, out) if out is not None else ():
             print(line, file=sys.stderr)
@@ -199,7 +225,7 @@ def run_here(
         # An entry point that this project submitted has an ID already.
         variables = JOB_ENVIRONMENT | dict(environment) | {JOB_ID: os.environ.get(JOB_ID, job_id)}
         job = run_driver(job_id, kind.driver, request, variables, read, **driver)
-    return _ended(kind.view, job, results)
+    return ended_of(kind.view, job, results)
 
 
 def attend(
@@ -228,10 +254,10 @@ def attend(
         job = api.stop(job_id)
         view.note(f"job {job_id} is {job.status}")
         return Ended(Exit.STOPPED, None, job)
-    return _ended(view, job, results, has_result)
+    return ended_of(view, job, results, has_result)
 
 
-def _ended(view: View, job: Job, results: list[dict[str, Any]], has_result: bool = True) -> Ended:
+def ended_of(view: View, job: Job, results: list[dict[str, Any]], has_result: bool = True) -> Ended:
     """Return the end of a job, and show why it has no result."""
     view.release()
     code = exit_code(job)
@@ -244,7 +270,7 @@ def _ended(view: View, job: Job, results: list[dict[str, Any]], has_result: bool
         view.note(f"job {job.id} {job.status} without a result: {reason}")
         code = code or Exit.ERROR
     elif not has_result:
-        if job.status == "FAILED" and job.exit_code is None:
+        if job.status in ("FAILED", UNKNOWN) and job.exit_code is None:
             view.note(reason)
         view.note(f"job {job.id} {job.status}, exit code {code}")
     return Ended(code, results[-1] if results else None, job)

@@ -7,9 +7,11 @@ from typing import Any
 
 from workloads.client.api import Job, JobsApi
 from workloads.client.connection import Connection
-from workloads.client.kinds import kind_of
+from workloads.client.follow import lines_of
+from workloads.client.kept_jobs import KeptJob
+from workloads.client.kinds import JobKind, kind_of
 from workloads.client.output import LineOptions, RunView, output_of
-from workloads.client.run import attend, conclude
+from workloads.client.run import Ended, attend, conclude, ended_of, reader
 from workloads.terminal.console import write_json
 
 STOP = "stop"
@@ -25,6 +27,7 @@ def rows_of(api: JobsApi) -> list[dict[str, Any]]:
 
 def row_of(job: Job) -> dict[str, Any]:
     """Return {id, kind, name, status, exit_code, started, seconds} of a job. Times in seconds."""
+    ended = job.ended if job.terminal else time.time()
     return {
         "id": job.id,
         "kind": job.metadata.get("workload", "other")[:LONGEST_TEXT],
@@ -32,7 +35,7 @@ def row_of(job: Job) -> dict[str, Any]:
         "status": job.status,
         "exit_code": job.exit_code,
         "started": job.started,
-        "seconds": round((job.ended or time.time()) - job.started, 1) if job.started else None,
+        "seconds": round(ended - job.started, 1) if job.started and ended else None,
     }
 
 
@@ -49,7 +52,29 @@ def show_run(stack: Connection, job: Job, lines: LineOptions, json_file: str | N
         if history:
             view.hold(tail)
     ended = attend(stack.api, job.id, view, stop_on_interrupt=False, has_result=kind.read is not None, history=history)
+    return _concluded(stack.outputs.ray.cluster, stack.outputs.machine, ended, kind, json_file)
+
+
+def show_kept(kept: KeptJob, lines: LineOptions, json_file: str | None, *, tail: int | None = None) -> int:
+    """Show a kept job as `show_run` does."""
+    kind, results = kind_of(kept.job.metadata, lines, output_of(json_file)), list[dict[str, Any]]()
+    view, history = kind.view, 0
+    if isinstance(view, RunView) and tail is not None:
+        history = kept.log.count("\n")
+        if history:
+            view.hold(tail)
+    with view:
+        read = reader(view, results, history=history)
+        for line in lines_of(kept.log):
+            read(line)
+    if not kept.whole:
+        view.note(f"the storage keeps the log of job {kept.job.id} only in part, up to here")
+    ended = ended_of(view, kept.job, results, kind.read is not None)
+    return _concluded(kept.cluster, kept.machine, ended, kind, json_file)
+
+
+def _concluded(cluster: str, machine: str | None, ended: Ended, kind: JobKind, json_file: str | None) -> int:
     if kind.read is None and json_file:
-        row = {"schema": "rdma-ray/job/1", "cluster": stack.outputs.ray.cluster, **row_of(ended.job)}
+        row = {"schema": "rdma-ray/job/1", "cluster": cluster, **row_of(ended.job)}
         write_json(row | {"exit_code": ended.code}, json_file)
-    return conclude(stack.outputs, ended, kind, json_file)
+    return conclude(cluster, machine, ended, kind, json_file)

@@ -13,11 +13,14 @@ from functools import partial
 from typing import Any
 
 from workloads.gang.guard import LONGEST, PIECE, die_with_parent
+from workloads.history.record import JobRecord
+from workloads.history.recording import recording
 from workloads.secrecy import Masker
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Variable from which `ray.init` reads a submitted job's runtime environment (Ray 2.60: _private/worker.py)."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 END_POLL_S = 0.1
 
 
@@ -40,25 +43,40 @@ def child(
             signal.signal(number, handler)
 
 
-def run_masked(command: Sequence[str], environment: Mapping[str, str], masker: Masker) -> int:
+def run_masked(
+    command: Sequence[str], environment: Mapping[str, str], masker: Masker, record: JobRecord | None = None
+) -> int:
     """Run a command to its end, pass on its output without secrets, and return its exit code, 128 + N after a signal.
+
+    With a record, the storage keeps the same output.
 
     Each signal reaches it once: Ray sends one to every process of a job (dashboard/modules/job/job_supervisor.py,
     2.60), others to this process or its process group, which the command then does not share.
 
     Raises OSError if it cannot run.
     """
-    of_ray = JOB_CONFIG in os.environ
-    with child(
-        command, SIGNALS, lambda process, number: None if of_ray else os.killpg(process.pid, number), env=environment,
-        bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=not of_ray,
-        preexec_fn=die_with_parent,
-    ) as process:  # fmt: skip
-        for lines in _lines(process):
-            sys.stdout.write(masker.text(lines))
-            sys.stdout.flush()
-        code = process.wait()
-    return code if code >= 0 else 128 - code
+    of_ray, stopped = JOB_CONFIG in os.environ, False
+
+    def send(process: subprocess.Popen[bytes], number: int) -> None:
+        nonlocal stopped
+        stopped = stopped or number in STOPPING
+        if not of_ray:
+            os.killpg(process.pid, number)
+
+    with recording(record) as keeper:
+        with child(
+            command, SIGNALS, send, env=environment, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=not of_ray, preexec_fn=die_with_parent,
+        ) as process:  # fmt: skip
+            for lines in _lines(process):
+                text = masker.text(lines)
+                keeper.write(text.encode(errors="replace"))
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            code = process.wait()
+        code = code if code >= 0 else 128 - code
+        keeper.end(code, stopped=stopped)
+    return code
 
 
 def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -17,11 +18,13 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any
 
 from infra.terminal import printable
 from workloads.secrecy import redacted
+from workloads.temporary import temporary_file
 
 ANSWER_S = 20.0
 LONGEST = 300
@@ -62,19 +65,30 @@ class Cli:
         Args:
             answer_s: Seconds to wait for the answer; None for `ANSWER_S`.
         """
-        answer_s = ANSWER_S if answer_s is None else answer_s
+        out = self.read(*arguments, answer_s=ANSWER_S if answer_s is None else answer_s)
+        return self.parsed(out, shlex.join([self.program, *arguments]))
+
+    def read(self, *arguments: str, answer_s: float, largest: int | None = None) -> bytes:
+        """Return what a command prints. Raises NoAnswerError.
+
+        Args:
+            largest: Bytes of the largest file that it may write, of which its output is one; None for no limit.
+        """
         asked = shlex.join([self.program, *arguments])
         program = shutil.which(self.program)
         if program is None:
             raise self._no_answer("missing", f"there is no {self.program} on PATH", asked)
+        file = None if largest is None else temporary_file()
+        limits = (largest or 0, largest or 0)
         try:
             process = subprocess.Popen(
                 [program, *arguments],
                 env={**os.environ, "LC_ALL": "C.UTF-8", **self.environment},
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=file or subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                preexec_fn=None if largest is None else partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits),
             )
         except OSError as error:
             raise self._no_answer("broken", f"{self.program} does not run: {error.strerror}", asked) from None
@@ -92,7 +106,11 @@ class Cli:
             raise self._refusal(said, process.returncode, asked)
         if self.incomplete is not None and self.incomplete.search(said):
             raise self._no_answer("incomplete", _line(said), asked)
-        return self.parsed(out, asked)
+        if file is None:
+            return out
+        with file:
+            file.seek(0)
+            return file.read()
 
     def parsed(self, out: bytes, asked: str) -> Any:
         """Return the JSON of an answer. Raises NoAnswerError."""

@@ -24,11 +24,12 @@ from workloads.client.connection import Connection
 from workloads.client.entry_point import driver_environment, has_working_dir
 from workloads.client.kinds import kind_of
 from workloads.client.output import LineOptions, output_of
-from workloads.client.run import JOB_ENVIRONMENT, conclude, python_of, run_here
+from workloads.client.run import JOB_ENVIRONMENT, conclude, python_of, record_of, run_here
 from workloads.client.show import row_of, show_run
 from workloads.client.stack import entry_point_of, refuse_jobs
 from workloads.client.submit import TakenError, as_one_process, own_package, submit, upload_package
 from workloads.exits import Exit, WorkloadError
+from workloads.gang.kept import kept
 from workloads.gang.layout import KINDS, layout_of
 from workloads.gang.options import RunOptions
 from workloads.nccl.options import GangOptions
@@ -232,7 +233,7 @@ def run(
         job_id = code.request_id or new_id("run")
         if not (code.request_id and _attached(api, job_id, plan)):
             try:
-                _start(api, job_id, words, plan)
+                _start(api, job_id, kept(words, record_of(stack.outputs, job_id, plan.metadata)), plan)
             except TakenError:
                 # Another client was faster. Without the request's ID, the error says so.
                 if not (code.request_id and _attached(api, job_id, plan)):
@@ -302,13 +303,14 @@ def _run_here(
     if plan.uri != folder and not Path(folder).is_dir():
         raise WorkloadError(f"--working-dir {folder}: no such folder on this node: all nodes must have it")
     uri = None if code.working_dir == "." and has_working_dir() else plan.uri
+    record = record_of(stack.outputs, job_id := new_id("run"), plan.metadata)
     if kind.read is None:
         found = driver_environment(JOB_ENVIRONMENT | plan.options.environment, uri)
         os.chdir(folder)
-        return run_command(plan.options.command, found, dict(plan.secrets))
+        return run_command(plan.options.command, found, dict(plan.secrets), record)
     request = plan.options.model_copy(update={"secrets_here": True}).model_dump_json(exclude_defaults=True)
-    ended = run_here(new_id("run"), kind, request, {}, working_dir=uri, private=plan.secrets)
-    return conclude(stack.outputs, ended, kind, result.json_file)
+    ended = run_here(job_id, kind, request, {}, working_dir=uri, private=plan.secrets, record=record)
+    return conclude(stack.outputs.ray.cluster, stack.outputs.machine, ended, kind, result.json_file)
 
 
 def _start(api: JobsApi, job_id: str, words: list[str], plan: RunPlan) -> None:

@@ -14,6 +14,7 @@ from workloads import sealed
 from workloads.exits import WorkloadError
 from workloads.gang.masked import run_masked
 from workloads.gang.options import RunOptions
+from workloads.history.record import JobRecord
 from workloads.secrecy import Masker
 
 NOT_FOUND, NOT_RUN = 127, 126  # exit codes of shells for a command that does not exist, and that cannot run
@@ -37,19 +38,21 @@ def main(text: str) -> int:
     return int(import_module("workloads.run.session").run(options, secrets))
 
 
-def run_command(command: tuple[str, ...], environment: dict[str, str], secrets: dict[str, str]) -> int:
+def run_command(
+    command: tuple[str, ...], environment: dict[str, str], secrets: dict[str, str], record: JobRecord | None = None
+) -> int:
     """Run a command in place of this process, and return its exit code.
 
-    Without secrets, it replaces this process, and the function returns only if it cannot run. Otherwise, it removes
-    them from its output.
+    Without secrets and record, it replaces this process, and the function returns only if it cannot run. Otherwise, it
+    removes the secrets from the command's output, and keeps the output.
     """
     # The image's interpreter need not be on PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     variables = os.environ | {"PATH": path} | environment | secrets
     sys.stdout.flush()
     try:
-        if secrets:
-            return run_masked(command, variables, Masker(secrets.values()))
+        if secrets or record is not None:
+            return run_masked(command, variables, Masker(secrets.values()), record)
         os.execvpe(command[0], command, variables)
     except OSError as error:
         print(f"cannot run {command[0]!r} on the head: {error.strerror}", file=sys.stderr)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from infra.terminal import printable
 from workloads.evidence.show import counted
 from workloads.run.ignore import IGNORE_FILES, LARGEST_RULES, Ignored, Rules, above
-from workloads.run.unlinked import NotSameError, open_folder, open_regular
+from workloads.unlinked import NotSameError, open_folder, open_regular
 
 LARGEST = 100 * 2**20
 """Bytes of all files. Ray's job server accepts requests of at most 100 MiB (DASHBOARD_CLIENT_MAX_SIZE, 2.60)."""

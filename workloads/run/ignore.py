@@ -16,7 +16,7 @@ from itertools import groupby
 import re2
 
 from workloads.exits import WorkloadError
-from workloads.run.unlinked import open_folder, open_regular
+from workloads.unlinked import open_folder, open_regular
 
 IGNORE_FILES = (".gitignore", ".rayignore")
 LARGEST_RULES = 2**16

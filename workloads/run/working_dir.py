@@ -18,7 +18,7 @@ from pathlib import Path
 from workloads.exits import WorkloadError
 from workloads.run.folder import HEAD, KEYS, LARGEST, Walk, holds_home, holds_secret, too_large
 from workloads.run.folder import WorkingFolder as WorkingFolder
-from workloads.run.unlinked import CHANGED, NotSameError, open_folder, open_regular
+from workloads.unlinked import CHANGED, NotSameError, open_folder, open_regular
 
 CHUNK = 2**20  # bytes that are read at once
 EVERYWHERE = "local://"

@@ -27,8 +27,8 @@ from tests.hostile import bounded_memory, bounded_time
 from workloads.exits import WorkloadError
 from workloads.run import folder as folders
 from workloads.run.folder import DEEP, HIDDEN, HOME, KEYS, LOOPS, NAMES, OUTSIDE, SKIPPED, STATE
-from workloads.run.unlinked import CHANGED, SPECIAL
 from workloads.run.working_dir import pack, read
+from workloads.unlinked import CHANGED, SPECIAL
 
 MARKER = "marker-of-what-is-outside"
 ROOT = Path(__file__).resolve().parents[3]

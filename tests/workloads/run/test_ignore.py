@@ -14,8 +14,8 @@ from tests.hostile import bounded_memory, bounded_time
 from workloads.exits import WorkloadError
 from workloads.run.folder import OUTSIDE
 from workloads.run.ignore import LARGEST_RULES, Rules
-from workloads.run.unlinked import SPECIAL
 from workloads.run.working_dir import read
+from workloads.unlinked import SPECIAL
 
 NAMES = ("a", "b", "ab", "ba", "aa", "a.b", "b-", "^a", "!a", "a b", "b\n")
 PIECES = (

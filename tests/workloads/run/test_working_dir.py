@@ -19,8 +19,8 @@ from tests.workloads.stack_outputs import LOCAL
 from workloads.exits import WorkloadError
 from workloads.run import folder as folders
 from workloads.run.folder import KEYS, LOOPS, NAMES, OUTSIDE, UNREADABLE
-from workloads.run.unlinked import SPECIAL
 from workloads.run.working_dir import pack, read
+from workloads.unlinked import SPECIAL
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl\n"
 
