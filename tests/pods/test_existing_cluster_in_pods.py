@@ -8,6 +8,7 @@ The user has no rights outside the namespace, and the current context of the kub
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
@@ -162,6 +163,8 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, engin
     said_there = users.kubectl("exec", head["metadata"]["name"], "-c", "ray-head", "--", "python", "-c", TASK)
     assert re.search(rf"TASK ON {NAME}-other-group-\S+", said_there), said_there
     use(users, file, tmp_path)
+    of_ray = {row["id"]: row for row in json.loads(users.rdma_ray(file, "list", "--json"))["jobs"]}
+    logs_of_ray = {job: shown(users, file, job, tmp_path) for job in of_ray}
 
     set_in(engine, "rdma-ray:nodes", "max", to=1)
     said = engine.up()
@@ -178,6 +181,14 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, engin
     set_in(engine, "rdma-ray:protect", to=False)
     assert engine.up().ok
     destroy(users, engine, before)
+    # Another pod reads the claim, which the destroyed stack has left.
+    kept = {row["id"]: row for row in json.loads(users.rdma_ray(file, "list", "--ended", "--json"))["jobs"]}
+    assert {job: (row["status"], row["exit_code"], row["name"]) for job, row in kept.items()} == {
+        job: (row["status"], row["exit_code"], row["name"]) for job, row in of_ray.items()
+    }
+    assert {job: shown(users, file, job, tmp_path) for job in kept} == logs_of_ray
+    without_secrets(users, file)
+    same_as_before(users, before)
 
 
 def test_localqueue_of_the_team_admits_the_cluster(users: Company, queue: str, engine: Engine, tmp_path: Path) -> None:
@@ -201,7 +212,8 @@ def test_localqueue_of_the_team_admits_the_cluster(users: Company, queue: str, e
 
 RANKS = (
     "import os, socket; open('/shared/rank-' + os.environ['RANK'], 'w').write(' '.join([socket.gethostname(), "
-    "os.environ['GREETING'], str(len(os.environ['HF_TOKEN'])), open('/datasets/size').read()]))"
+    "os.environ['GREETING'], str(len(os.environ['HF_TOKEN'])), open('/datasets/size').read()])); "
+    "print('rank', os.environ['RANK'], 'wrote')"
 )
 # With `env`, since the public image of this name has no rdma-ray; the one of the tests has.
 GANG = f"env rdma-ray run --all --nodes 2 --per-node 1 -- python -c {shlex.quote(RANKS)}"
@@ -215,11 +227,13 @@ THREE_GROUPS = {
 RACKS = {"gpu-0": "west", "gpu-1": "east"}
 
 
-def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(users: Company, queue: str, engine: Engine) -> None:
+def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(
+    users: Company, queue: str, engine: Engine, tmp_path: Path
+) -> None:
     """With Kueue and a LocalQueue of the company's: a RayJob starts when it is admitted, with workers with GPUs, one
     with other GPUs and one without; a task reaches the second one, and a gang does not. A second preview is empty. The
     rack of a node, which its worker may read, orders ranks, not its address; the right to read nodes is the
-    administrator's to grant."""
+    administrator's to grant. The claim keeps the log, exit code and result when the cluster is deleted."""
     cluster, api = users.pod_cluster, users.api
     assert cluster.cluster is not None
     for name, rack in RACKS.items():
@@ -257,7 +271,15 @@ def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(users: Compan
         assert [placed[host] for host in hosts_of_ranks(users)] == [cluster.nodes["gpu-1"], cluster.nodes["gpu-0"]]
         said = engine.preview()
         assert said.ok, said.text
+        file = outputs_of(engine, tmp_path)
         destroy(users, engine, before)
+        row = json.loads(users.rdma_ray(file, "list", "--ended", "--json"))["jobs"][0]
+        assert (row["kind"], row["status"], row["exit_code"]) == ("run", "SUCCEEDED", 0)
+        lines, result = shown(users, file, row["id"], tmp_path)
+        assert sorted(lines.splitlines()) == [f"rank {rank} | rank {rank} wrote" for rank in (0, 1)]
+        assert (result["schema"], result["exit_codes"], result["cluster"]) == ("rdma-ray/run/1", [0, 0], NAME)
+        without_secrets(users, file)
+        same_as_before(users, before)
     finally:
         for body in grants:
             api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
@@ -313,6 +335,11 @@ def outputs_of(engine: Engine, folder: Path) -> Path:
 def destroy(users: Company, engine: Engine, before: Mapping[str, str]) -> None:
     """Destroy the stack: nothing of it is left, and everything else is as before."""
     remove(users, engine)
+    same_as_before(users, before)
+
+
+def same_as_before(users: Company, before: Mapping[str, str]) -> None:
+    """Wait until every object of the cluster is as before."""
 
     def as_before() -> bool:
         if left := differences(before, snapshot(users.api)):
@@ -345,7 +372,7 @@ def use(users: Company, file: Path, folder: Path) -> None:
     assert workers == {users.pod_cluster.nodes["gpu-0"], users.pod_cluster.nodes["gpu-1"]}
 
     [job] = [row["id"] for row in json.loads(users.rdma_ray(file, "list", "--json"))["jobs"] if row["name"] == "seen"]
-    assert users.rdma_ray(file, "logs", job).count("SEEN hello") >= 1
+    assert "SEEN hello" in shown(users, file, job, folder)[0]
 
     result = folder / "result.json"
     few = [*two, "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
@@ -361,6 +388,23 @@ def use(users: Company, file: Path, folder: Path) -> None:
     top = json.loads(users.rdma_ray(file, "top", "--once", "--json"))
     assert [node["role"] for node in top["nodes"]][:1] == ["head"]
     assert users.rdma_ray(file, "doctor") == ""
+
+
+def shown(users: Company, file: Path, job: str, folder: Path) -> tuple[str, Json]:
+    """Return the lines of a job and its result, without the command that showed them."""
+    result = folder / "shown.json"
+    lines = users.rdma_ray(file, "logs", job, "--all", "--json", str(result))
+    return lines, json.loads(result.read_text()) | {"command": None}
+
+
+def without_secrets(users: Company, file: Path) -> None:
+    """Check that no file of the kept jobs has Ray's token or the value of the team's Secret."""
+    token = json.loads(file.read_text())["ray"]["token"]
+    secret = users.kubectl("get", "secret", "named", "--output=jsonpath={.data.HF_TOKEN}")
+    files = [path for path in (users.folders["shared"] / "rdma-ray").rglob("*") if path.is_file()]
+    assert files
+    for form in (token, secret, base64.b64decode(secret).decode()):
+        assert not [path for path in files if form.encode() in path.read_bytes()]
 
 
 def pods(users: Company, type_: str) -> list[Json]:
