@@ -138,6 +138,6 @@ def _unpacked(archive: bytes) -> dict[str, dict[str, bytes]]:
         for member in opened:
             folder, _, name = member.name.removeprefix("./").partition("/")
             small = name in (JOB, END) and member.size <= LARGEST_FILE
-            if member.isreg() and (small or PART.fullmatch(name)) and (file := opened.extractfile(member)):
+            if folder and member.isreg() and (small or PART.fullmatch(name)) and (file := opened.extractfile(member)):
                 found.setdefault(folder, {})[name] = file.read()
     return found

@@ -45,7 +45,7 @@ MOST_JOBS = 10_000
 FROM = "--from gs://BUCKET, --from s3://BUCKET, --from claim:NAMESPACE/NAME or --from FOLDER"
 STATUSES = ("SUCCEEDED", "FAILED", "STOPPED", UNKNOWN)
 NO_END = "its end is not known: it still runs, or what watched it was lost with its node"
-BUCKET = re.compile(r"(gs|s3)://[a-z0-9][a-z0-9._-]{1,220}(/[\w.=@+-]+)*/?", re.ASCII)
+BUCKET = re.compile(r"(gs|s3)://[a-z0-9][a-z0-9._-]{1,220}(/(?!\.{1,2}(/|$))[\w.=@+-]+)*/?", re.ASCII)
 CLAIM = re.compile(r"claim:(?P<namespace>[a-z0-9-]{1,63})/(?P<claim>[a-z0-9.-]{1,253})", re.ASCII)
 
 
@@ -88,7 +88,7 @@ class FolderPlace:
         try:
             with open_folder(self._path(folder)) as opened:
                 for name in names or _names(opened):
-                    limit = left if PART.fullmatch(name) else LARGEST_FILE if name in (JOB, END) else 0
+                    limit = left if PART.fullmatch(name) else LARGEST_FILE + 1 if name in (JOB, END) else 0
                     with suppress(FileNotFoundError, NotSameError):
                         if limit:
                             found[name] = _content(opened, name, limit)
