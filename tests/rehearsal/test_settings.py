@@ -115,6 +115,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {
             "ray.mode": "indexed-job",
             "ray.entrypoint": ENTRYPOINT,
+            "ray.historyDays": 7,
             "nodes.maxHours": 24,
             "ray.env": ["NCCL_DEBUG=WARN"],
             "ray.secrets": ["huggingface", "key=/secrets/key"],
