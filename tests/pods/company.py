@@ -3,6 +3,7 @@ rights end at that namespace."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import difflib
 import json
@@ -26,7 +27,7 @@ from tests.kubernetes import stack_objects
 from tests.pods.deployed_stack import RDMA_RAY
 from tests.pods.pod_cluster import PodCluster
 from tools.kubernetes import builds
-from tools.kubernetes.api import Api, ApiError, Json
+from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.node import Cluster
 
 TEAM, USER, CONTEXT = "team-a", "alice", "company"
@@ -101,6 +102,30 @@ class Company:
     def rdma_ray(self, file: Path, *arguments: str) -> str:
         """Run this project's command line on the stack whose outputs are in the file; return what it prints."""
         return self._printed([str(RDMA_RAY), *arguments], {"RDMA_RAY_OUTPUTS": str(file)})
+
+    def shown(self, file: Path, job: str, folder: Path) -> tuple[str, Json]:
+        """Return the lines of a job and its result, without the command that showed them."""
+        result = folder / "shown.json"
+        lines = self.rdma_ray(file, "logs", job, "--all", "--json", str(result))
+        return lines, json.loads(result.read_text()) | {"command": None}
+
+    def check_kept_secrets(self, file: Path) -> None:
+        """Check that no file of the kept jobs has Ray's token or the value of the team's Secret."""
+        secrets = [json.loads(file.read_text())["ray"]["token"], *_NAMED.values()]
+        secrets += [base64.b64encode(secret.encode()).decode() for secret in secrets]
+        files = [path for path in (self.folders["shared"] / "rdma-ray").rglob("*") if path.is_file()]
+        assert files
+        assert not [path for path in files for each in secrets if each.encode() in path.read_bytes()]
+
+    def until_as_before(self, before: Mapping[str, str]) -> None:
+        """Wait until every object of the cluster is as in this snapshot."""
+
+        def as_before() -> bool:
+            if left := differences(before, snapshot(self.api)):
+                raise NotYet(json.dumps(left, indent=1)[:4000])
+            return True
+
+        self.api.until("the cluster to be as before", as_before, 60)
 
     def kubectl(self, *arguments: str) -> str:
         """Run kubectl in the team's namespace; return what it prints."""

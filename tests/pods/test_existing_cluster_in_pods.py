@@ -8,7 +8,6 @@ The user has no rights outside the namespace, and the current context of the kub
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shlex
@@ -28,7 +27,7 @@ from tests.kubernetes.queries import condition, is_ready
 from tests.pods.company import CONTEXT, OPERATOR, TEAM, Company, company, differences, kueue, snapshot
 from tests.pods.conftest import RAY_IMAGES
 from tests.pods.pod_cluster import PodCluster
-from tools.kubernetes.api import Json, NotYet
+from tools.kubernetes.api import Json
 
 STACK_FILE = f"""\
 config:
@@ -163,8 +162,10 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, engin
     said_there = users.kubectl("exec", head["metadata"]["name"], "-c", "ray-head", "--", "python", "-c", TASK)
     assert re.search(rf"TASK ON {NAME}-other-group-\S+", said_there), said_there
     use(users, file, tmp_path)
-    of_ray = {row["id"]: row for row in json.loads(users.rdma_ray(file, "list", "--json"))["jobs"]}
-    logs_of_ray = {job: shown(users, file, job, tmp_path) for job in of_ray}
+    rows = json.loads(users.rdma_ray(file, "list", "--json"))["jobs"]
+    of_ray = {row["id"]: row for row in rows if row["kind"] in ("run", "nccl", "train")}
+    assert len(of_ray) == 3
+    logs_of_ray = {job: users.shown(file, job, tmp_path) for job in of_ray}
 
     set_in(engine, "rdma-ray:nodes", "max", to=1)
     said = engine.up()
@@ -186,9 +187,9 @@ def test_ray_on_a_companys_cluster_from_up_to_nothing_left(users: Company, engin
     assert {job: (row["status"], row["exit_code"], row["name"]) for job, row in kept.items()} == {
         job: (row["status"], row["exit_code"], row["name"]) for job, row in of_ray.items()
     }
-    assert {job: shown(users, file, job, tmp_path) for job in kept} == logs_of_ray
-    without_secrets(users, file)
-    same_as_before(users, before)
+    assert {job: users.shown(file, job, tmp_path) for job in kept} == logs_of_ray
+    users.check_kept_secrets(file)
+    users.until_as_before(before)
 
 
 def test_localqueue_of_the_team_admits_the_cluster(users: Company, queue: str, engine: Engine, tmp_path: Path) -> None:
@@ -275,11 +276,11 @@ def test_queued_job_with_three_groups_whose_ranks_follow_the_racks(
         destroy(users, engine, before)
         row = json.loads(users.rdma_ray(file, "list", "--ended", "--json"))["jobs"][0]
         assert (row["kind"], row["status"], row["exit_code"]) == ("run", "SUCCEEDED", 0)
-        lines, result = shown(users, file, row["id"], tmp_path)
+        lines, result = users.shown(file, row["id"], tmp_path)
         assert sorted(lines.splitlines()) == [f"rank {rank} | rank {rank} wrote" for rank in (0, 1)]
         assert (result["schema"], result["exit_codes"], result["cluster"]) == ("rdma-ray/run/1", [0, 0], NAME)
-        without_secrets(users, file)
-        same_as_before(users, before)
+        users.check_kept_secrets(file)
+        users.until_as_before(before)
     finally:
         for body in grants:
             api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
@@ -335,18 +336,7 @@ def outputs_of(engine: Engine, folder: Path) -> Path:
 def destroy(users: Company, engine: Engine, before: Mapping[str, str]) -> None:
     """Destroy the stack: nothing of it is left, and everything else is as before."""
     remove(users, engine)
-    same_as_before(users, before)
-
-
-def same_as_before(users: Company, before: Mapping[str, str]) -> None:
-    """Wait until every object of the cluster is as before."""
-
-    def as_before() -> bool:
-        if left := differences(before, snapshot(users.api)):
-            raise NotYet(json.dumps(left, indent=1)[:4000])
-        return True
-
-    users.api.until("the cluster to be as before", as_before, 60)
+    users.until_as_before(before)
 
 
 def remove(users: Company, engine: Engine) -> None:
@@ -372,7 +362,7 @@ def use(users: Company, file: Path, folder: Path) -> None:
     assert workers == {users.pod_cluster.nodes["gpu-0"], users.pod_cluster.nodes["gpu-1"]}
 
     [job] = [row["id"] for row in json.loads(users.rdma_ray(file, "list", "--json"))["jobs"] if row["name"] == "seen"]
-    assert "SEEN hello" in shown(users, file, job, folder)[0]
+    assert "SEEN hello" in users.shown(file, job, folder)[0]
 
     result = folder / "result.json"
     few = [*two, "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
@@ -388,23 +378,6 @@ def use(users: Company, file: Path, folder: Path) -> None:
     top = json.loads(users.rdma_ray(file, "top", "--once", "--json"))
     assert [node["role"] for node in top["nodes"]][:1] == ["head"]
     assert users.rdma_ray(file, "doctor") == ""
-
-
-def shown(users: Company, file: Path, job: str, folder: Path) -> tuple[str, Json]:
-    """Return the lines of a job and its result, without the command that showed them."""
-    result = folder / "shown.json"
-    lines = users.rdma_ray(file, "logs", job, "--all", "--json", str(result))
-    return lines, json.loads(result.read_text()) | {"command": None}
-
-
-def without_secrets(users: Company, file: Path) -> None:
-    """Check that no file of the kept jobs has Ray's token or the value of the team's Secret."""
-    token = json.loads(file.read_text())["ray"]["token"]
-    secret = users.kubectl("get", "secret", "named", "--output=jsonpath={.data.HF_TOKEN}")
-    files = [path for path in (users.folders["shared"] / "rdma-ray").rglob("*") if path.is_file()]
-    assert files
-    for form in (token, secret, base64.b64decode(secret).decode()):
-        assert not [path for path in files if form.encode() in path.read_bytes()]
 
 
 def pods(users: Company, type_: str) -> list[Json]:

@@ -19,7 +19,6 @@ import pytest
 from tests.clone import wait_until
 from tests.planted import ATTACKER, as_user, shared_folder
 from workloads.client.kept_jobs import FolderPlace, kept_job, kept_jobs
-from workloads.history import writer
 from workloads.history.record import END, JOB, LARGEST_LOG, JobRecord, line
 from workloads.history.recording import recording
 from workloads.history.writer import DAY_S, FULL_PART, LogCopy, remove_old
@@ -28,7 +27,13 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def record(storage: Path, job_id: str = "run-1", **changes: Any) -> JobRecord:
-    about = {"folder": str(storage), "days": 30, "cluster": "ours", "machine": None, "metadata": {"workload": "run"}}
+    about: dict[str, Any] = {
+        "folder": str(storage),
+        "days": 30,
+        "cluster": "ours",
+        "machine": None,
+        "metadata": {"workload": "run"},
+    }
     return JobRecord(**(about | {"id": job_id} | changes))
 
 
@@ -163,7 +168,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, fails: Callable[..., boo
             raise OSError(number, os.strerror(number))
         return real(*arguments, **keywords)
 
-    monkeypatch.setattr(writer.os, name, call)
+    monkeypatch.setattr(os, name, call)
 
 
 def test_storage_that_cannot_append_gets_a_part_for_each_piece(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +190,7 @@ def test_full_storage_loses_and_repeats_nothing(source: Source, monkeypatch: pyt
         room[0] -= written
         return written
 
-    monkeypatch.setattr(writer.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     source.grow(b"one\ntwo\n")
     assert source.copy.step()
     assert not source.copy.step()
