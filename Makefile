@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview drift rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes accept mutations outdated facts golden release-state check format schema docs lock clean
+.PHONY: help setup setup-infra setup-dev up down preview drift rehearse rehearse-all test test-kubernetes bench-overhead bench-start test-faults test-pods test-slurm kubernetes test-matrix simulate-hunt bench-gpu changes accept mutations outdated facts golden release-state check format schema docs lock wheel clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,5 +116,8 @@ setup-dev:
 lock: setup-dev ## compile the hashed requirements from pyproject.toml
 	@$(VENV) tools/setup.py lock
 
+wheel: setup-dev ## build the package that `pip install` takes, in dist/
+	@$(VENV) -m uv build --quiet --wheel --no-build-isolation --python $(VENV) --out-dir dist
+
 clean: ## remove what setup and runs created in this clone, except the stacks' state
-	rm -rf .venv .tools results .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .tools results dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -67,7 +67,11 @@ def main(purpose: str) -> None:
 def lock() -> None:
     """Compile pyproject.toml into the locks, with hashes, for every platform and Python from 3.11."""
     # The largest lock constrains the smaller ones, so that they agree.
-    extras = {"dev": ["--all-extras"], "run": ["--extra", "workloads"], "infra": []}
+    extras = {
+        "dev": ["--all-extras"],
+        "run": ["--extra", "infra", "--extra", "workloads"],
+        "infra": ["--extra", "infra"],
+    }
     for purpose, selection in extras.items():
         name = LOCKS[purpose]
         selection += ["--constraint", LOCKS["dev"]] if purpose != "dev" else []

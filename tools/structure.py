@@ -26,7 +26,8 @@ FLOOR = {name: number for number, names in enumerate((GROUND, MIDDLE, TOP)) for 
 # All of infra that a program on the cluster may import: it needs Python's library only.
 ON_CLUSTER = ("infra.listener", "infra.kubernetes.indexed_job_pod")
 # What workloads read of infra, and the modules that print Kubernetes objects or try to create them.
-READ = ("infra.addresses", "infra.catalog", "infra.outputs", "infra.settings", "infra.terminal", *ON_CLUSTER)
+OFFERED = ("addresses", "catalog", "outputs", "project", "settings", "terminal")
+READ = (*(f"infra.{each}" for each in OFFERED), *ON_CLUSTER)
 PRINTING = ("client.plan", "nccl.manifest", "nccl.job_manifest", "preflight.kubernetes", "render.commands")
 PRINTERS = [f"workloads.{each}" for each in PRINTING]
 CLIENTS = ("workloads.cli", "workloads.monitor.app")

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
+from infra.project import version
 from infra.terminal import printable
 from workloads.exits import Exit, WorkloadError
 from workloads.options import add, json_to_stdout, usage_error
@@ -33,13 +34,14 @@ CONNECT, RUN, WATCH, MEASURE = (
 app = App(
     name="rdma-ray",
     help="Connect to the Ray cluster of a stack, run jobs on it, watch it, and measure its network.\n\n"
-    "`rdma-ray COMMAND --help` shows a command's options, an example and its exit codes.",
+    "`rdma-ray COMMAND --help` shows a command's options, an example and its exit codes.\n"
+    "`rdma-ray --version` shows the version.",
     help_format="plaintext",  # keeps line breaks, and does not treat brackets as markup
-    version_flags=(),
+    version=version,
     # A flag has a negative form only if it defines one.
     default_parameter=Parameter(negative=(), show_default=default_text),
 )
-app["--help"].show = False
+app["--help"].show = app["--version"].show = False
 
 add(app, "workloads.client.plan:plan", group=CONNECT)
 add(app, "workloads.preflight.commands:preflight", group=CONNECT)

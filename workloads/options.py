@@ -79,7 +79,9 @@ Hidden = Annotated[T, option(parse=False)]
 
 def stack_names(_context: object) -> list[str]:
     """Return the names of the stack files, for completion by the shell."""
-    return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in ROOT.glob("Pulumi.*.yaml"))
+    from infra.project import PROJECT  # A job on the cluster, which reads the models, has no infra.
+
+    return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in PROJECT.glob("Pulumi.*.yaml"))
 
 
 Stack = Annotated[
@@ -104,12 +106,13 @@ class StackOptions:
     """Stack whose cluster the command uses."""
 
     stack: Stack = None
-    outputs_file: Annotated[
-        Path | None,
+    outputs: Annotated[
+        str | None,
         option(
-            name="--outputs",
             env_var="RDMA_RAY_OUTPUTS",
-            help="JSON file with the stack's outputs, to read instead of calling Pulumi.",
+            metavar="FILE",
+            help="The stack's outputs, to read instead of calling Pulumi: a JSON file, or\n"
+            "secret:[NAMESPACE/]NAME[@CONTEXT] in its cluster.",
         ),
     ] = None
     rendered: Hidden[Any] = None

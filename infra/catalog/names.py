@@ -53,6 +53,14 @@ METRICS_PORT, AUTOSCALER_METRICS_PORT, DASHBOARD_METRICS_PORT = METRICS_PORTS = 
 NIC_METRICS_PORT = 9402
 """Metrics of a worker's NICs (`infra.kubernetes.metrics_pod`); beside that of dcgm-exporter, 9400 (our choice)."""
 
+OUTPUTS_KEY = "outputs.json"
+"""Key of the stack's outputs in their Secret."""
+
+
+def outputs_secret(cluster: str) -> str:
+    """Return the name of the Secret with the outputs of a stack, and of the Role to read it, by its `ray.cluster`."""
+    return f"{cluster}-outputs"
+
 
 def rdma_network(nic: int) -> str:
     """Return the name of the Network object of an RDMA NIC, counted from 0."""

@@ -15,7 +15,9 @@ import pulumi_random as random
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core
 
+from infra.catalog.names import OUTPUTS_KEY, outputs_secret
 from infra.kubernetes.api_access import node_rights
+from infra.kubernetes.client_access import client_role
 from infra.kubernetes.monitoring_objects import rules, scraping
 from infra.kubernetes.operators import Operators
 from infra.kubernetes.pods import (
@@ -32,6 +34,7 @@ from infra.kubernetes.resources import kubernetes_object
 from infra.kubernetes.start_once import start_once
 from infra.kubernetes.time_limit_objects import time_limit
 from infra.kubernetes.workload_objects import first_pod_service, head_budget, ingress_policy, pod_monitoring, workload
+from infra.outputs import cluster_outputs
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
@@ -87,6 +90,9 @@ class Workload(pulumi.ComponentResource):
         resource = self._ray([*supporting, *depends_on, *operators.resources])
         if self._operated and args.settings.nodes.max_hours:
             TimeLimit(f"{name}-time-limit", args, self._own, namespace=self._namespace, workload=resource)
+        if args.settings.access.outputs_secret:
+            tokens = (self.token, self.serve_token)
+            OutputsSecret(f"{name}-outputs", args, self._own, namespace=self._namespace, tokens=tokens)
         self.register_outputs({"namespace": self._namespace})
 
     def _ray(self, depends_on: list[pulumi.Resource]) -> pulumi.Resource:
@@ -208,6 +214,35 @@ class TimeLimit(pulumi.ComponentResource):
         _, binding = _bound(name, rights, opts, namespace)
         after = ResourceOptions(parent=self, depends_on=[needs, binding, workload])
         kubernetes_object(name, cron_job, after, namespace)
+        self.register_outputs({})
+
+
+class OutputsSecret(pulumi.ComponentResource):
+    """The stack's outputs in a Secret, and the Role with which somebody who has no stack reads and uses them."""
+
+    def __init__(
+        self,
+        name: str,
+        args: RayArgs,
+        opts: ResourceOptions,
+        *,
+        namespace: pulumi.Input[str],
+        tokens: tuple[pulumi.Output[str], pulumi.Output[str] | None],
+    ) -> None:
+        """Register both; `tokens` are Ray's and that of a service's requests, secret."""
+        super().__init__("rdma-ray:kubernetes:OutputsSecret", name, {}, opts)
+        token, serve_token = tokens
+        outputs = cluster_outputs(args.settings, args.name, None, token, serve_token=serve_token)
+        # Whoever reads them has come with a kubeconfig, and keeps it.
+        shared = {key: value for key, value in outputs.items() if key not in ("kubeconfig", "context")}
+        opts = ResourceOptions(parent=self)
+        core.v1.Secret(
+            name,
+            metadata={"name": outputs_secret(args.name), "namespace": namespace},
+            string_data={OUTPUTS_KEY: pulumi.Output.json_dumps(shared)},
+            opts=opts,
+        )
+        kubernetes_object(name, client_role(args), opts, namespace)
         self.register_outputs({})
 
 

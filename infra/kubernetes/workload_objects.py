@@ -17,8 +17,10 @@ from infra.catalog.names import (
     NODE_TYPE,
     RAY_CLUSTER,
     SERVE_PORT,
+    outputs_secret,
 )
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
+from infra.kubernetes.client_access import client_role
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.monitoring_objects import INTERVAL, rules, scraping
 from infra.kubernetes.pods import COMPONENTS, INDEXED_JOB_POD, SERVICE_POD, RayArgs, script_files
@@ -74,6 +76,9 @@ def every_object(args: RayArgs) -> list[dict[str, Any]]:
     """Return all objects of a workload in the namespace, with empty Secrets: accounts, those above, and a pod's own."""
     objects = [_object("v1", "ServiceAccount", account) for account in args.own_accounts]
     secrets = [args.token_secret, *([args.serve_secret] if args.settings.ray.mode == "service" else [])]
+    if args.settings.access.outputs_secret:
+        secrets.append(outputs_secret(args.name))
+        objects.append(client_role(args))
     objects += [_object("v1", "Secret", secret) for secret in secrets]
     objects += [dict(each) for each in (*args.pod.objects, *(args.folder.objects if args.folder else ()))]
     if args.settings.ray.mode == "service":

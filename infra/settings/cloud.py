@@ -86,7 +86,7 @@ class CloudSettings(CostRules, ClusterSettings, Section):
     service: CloudService = Field(description="What ray.mode service serves.")
     storage: CloudStorage = Field(description="Folder that every Ray node sees.")
     cluster: CloudKubernetes = Field(description="Version of Kubernetes, and the CPU nodes.")
-    access: CloudAccess = Field(description="Access to the cluster's control plane.")
+    access: CloudAccess = Field(description="Access to the cluster.")
     network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
     budget: CloudBudget = Field(description="Limits of the cost per hour, and an email about the monthly cost.")
     prices: Texts = Field(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.catalog.fabrics import FABRICS, Fabric
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE, RAY_IN
+from infra.settings.common import ClusterAccess
 from infra.settings.cost import Cost
 from infra.settings.fields import KUBERAY
 from infra.settings.pods import LAYOUT, PodRules, not_a_mount_path
@@ -41,6 +42,10 @@ class ClusterSettings(PodRules, ServiceRules):
         fabric: str
         monitoring: str
         protect: bool
+
+        @property
+        def access(self) -> ClusterAccess:
+            """Access to the cluster."""
 
         @property
         def own_cluster(self) -> bool:

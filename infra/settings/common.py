@@ -291,7 +291,17 @@ class CloudKubernetes(Section):
     )
 
 
-class CloudAccess(Section):
+class ClusterAccess(Section):
+    """Access to the cluster."""
+
+    outputs_secret: Flag = Field(
+        False,
+        description="Whether the stack writes its outputs, with Ray's token, into a Secret of Ray's namespace, and a "
+        "Role with what `rdma-ray` needs (docs/install.md). Whoever you bind to the Role can run code on the cluster.",
+    )
+
+
+class CloudAccess(ClusterAccess):
     """Access to the cluster's control plane."""
 
     authorized_networks: tuple[Cidr, ...] = Field(

@@ -89,7 +89,7 @@ class GkeKubernetes(CloudKubernetes):
 
 
 class GkeAccess(CloudAccess):
-    """Access to the cluster's control plane."""
+    """Access to the cluster and its control plane."""
 
     dns_endpoint: Flag = Field(
         True,

@@ -12,7 +12,7 @@ from infra.catalog.fabrics import FABRICS, GIB_SCRIPT, Fabric, Resource, fabrics
 from infra.catalog.machines import CATALOG, Machine
 from infra.settings.cloud import KUBERNETES_LIMITS
 from infra.settings.cluster import ClusterSettings
-from infra.settings.common import CloudService, pairs
+from infra.settings.common import CloudService, ClusterAccess, pairs
 from infra.settings.existing import KubernetesNodes, KubernetesRay, KubernetesStorage, OtherNodes
 from infra.settings.fields import Flag, OneOf, Section, Text
 from infra.settings.pods import NAMES, not_a_name
@@ -68,6 +68,7 @@ class KubernetesSettings(ClusterSettings, Section):
         "it, the cluster must have KubeRay; the stack never replaces one.",
     )
     monitoring: Literal["none", "operator", "annotations"] = "none"
+    access: ClusterAccess
     protect: Flag = True
 
     @property

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from infra.project import PROJECT
 from infra.settings.problems import Finding, Findings
 
-ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 2**18
 """Bytes of the file; etcd takes objects of 1.5 MiB."""
 KEYS = ("initContainers", "volumes", "volumeMounts")
@@ -35,8 +34,8 @@ class PodFile:
         """Read a file of this project; None is an empty one. Raises ValueError with a sentence about its fault."""
         if path is None:
             return cls()
-        file = (ROOT / path).resolve()
-        if not file.is_relative_to(ROOT):
+        file = (PROJECT / path).resolve()
+        if not file.is_relative_to(PROJECT):
             raise ValueError("The file is outside of this project.")
         try:
             if file.stat().st_size > LARGEST:

@@ -228,7 +228,7 @@ def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:
         spec, pods = ray_spec(workload), list(pods_of(workload))
         users = {name for name, _ in pairs(stack.cluster.ray.secrets)}
         files = [{value_at(volume, "secret.secretName") for volume in each.volumes} - {None, *users} for each in pods]
-        secrets = {name_of(node) for node in stack.of("Secret")}
+        secrets = {name_of(node) for node in stack.of("Secret")} - {f"{name_of(workload)}-outputs"}
         of_requests = secrets & files[0] if workload.type.endswith(":RayService") else set()
         yield from differs(f"{workload.name}: Secrets as files", files, [of_requests for _ in pods])
         yield from differs(f"{workload.name}: Secrets of requests", len(of_requests), int(len(secrets) > 1))
@@ -244,3 +244,20 @@ def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:
         if spec:
             wanted = [{"mode": "token", "secretName": one} for one in secrets]
             yield from differs(f"{workload.name}: options", [spec.get("authOptions")], wanted)
+
+
+def outputs_are_for_those_whom_an_administrator_binds(stack: Stack) -> Iterator[str]:
+    """With access.outputsSecret, one more Secret has the stack's outputs, and no way into the cluster. A Role of its
+    name may get no other Secret, and nobody is bound to it."""
+    wanted = [f"{name_of(node)}-outputs" for node in workloads(stack) if stack.cluster.access.outputs_secret]
+    found = [node for node in stack.of("Secret") if name_of(node).endswith("-outputs")]
+    yield from differs("Secrets with outputs", [name_of(node) for node in found], wanted)
+    for node in found:
+        outputs = json.loads(json.loads(at(node, "stringData")["plaintext"])["outputs.json"])
+        yield from differs(f"{node.name}: ways in", {"kubeconfig", "context"} & {*outputs}, set())
+    rules = [(name_of(node), rule) for node in stack.of("Role", "ClusterRole") for rule in at(node, "rules") or ()]
+    reads = [(name, rule) for name, rule in rules if "secrets" in rule.get("resources", ())]
+    rights = [(name, rule.get("resourceNames"), rule["verbs"]) for name, rule in reads]
+    yield from differs("rights to Secrets", rights, [(name, [name], ["get"]) for name in wanted])
+    bound = {at(node, "roleRef.name") for node in stack.of("RoleBinding", "ClusterRoleBinding")}
+    yield from differs("bound to the Role", bound & {*wanted}, set())

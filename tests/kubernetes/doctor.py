@@ -33,7 +33,7 @@ def findings(stack: RunningStack) -> dict[tuple[str, str], str]:
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, PATH=":".join(map(str, folders))):
         file = Path(folder) / "outputs.json"
         file.write_text(json.dumps(outputs))
-        with Connection(StackOptions(outputs_file=file)) as connection:
+        with Connection(StackOptions(outputs=str(file))) as connection:
             state = StateReader(connection).collect()
     assert [part for part in state.unknown if part not in ("ray", "probes")] == []
     found = diagnose(state.model_copy(update={"time": state.time + LATER_S}))

@@ -26,8 +26,10 @@ LARGEST_ERROR = 2**16
 _FIXES = {
     r"unauthorized|must be logged in|provide credentials|getting credentials|expired": "your credentials are missing or"
     " have expired: sign in again (`gcloud auth login`, `aws sso login`)",
-    r"context was not found|context \S+ does not exist": "your kubeconfig does not have the stack's context: set"
-    " KUBECONFIG, or rename one of those that `kubectl config get-contexts` lists",
+    r"current-context must exist": "your kubeconfig has no current context: choose one with `kubectl config"
+    " use-context`, or with @CONTEXT after the name of the Secret",
+    r"context was not found|context \S+ does not exist|cannot locate context": "your kubeconfig does not have the"
+    " context: set KUBECONFIG, or rename one of those that `kubectl config get-contexts` lists",
     r"forbidden|cannot .* resource": "your account lacks this permission: ask an administrator of the cluster",
     r"unable to connect|connection to the server|i/o timeout|no such host|tls handshake|connection refused": "the"
     " control plane does not answer: is it up, and is your address in access.authorizedNetworks, or your VPN up?",
@@ -47,33 +49,33 @@ class Kubectl(AbstractContextManager["Kubectl"]):
     """kubectl for one cluster and namespace. WorkloadError if there is no kubectl on PATH.
 
     Args:
-        kubeconfig: Kubeconfig as JSON, or the name of a context of the user's own kubeconfig; None for its current one.
-        namespace: Default namespace of the commands.
+        kubeconfig: Kubeconfig as JSON, or the name of a context of the user's own kubeconfig; None for the current one.
+        namespace: Default namespace of the commands; None for that of the context.
     """
 
-    def __init__(self, kubeconfig: SecretStr | str | None, namespace: str) -> None:
+    def __init__(self, kubeconfig: SecretStr | str | None, namespace: str | None) -> None:
         program = shutil.which("kubectl")
         if program is None:
             raise WorkloadError(
                 "no kubectl on PATH, which connects to the cluster: install it (docs/gke.md, docs/eks.md)"
             )
-        self.namespace = namespace
+        self._options = [] if namespace is None else [f"--namespace={namespace}"]
         self._program = program
         self._temporary = tempfile.TemporaryDirectory(prefix="rdma-ray-")  # mode 0700
         self.folder = Path(self._temporary.name)
-        if isinstance(kubeconfig, SecretStr):
+        if isinstance(kubeconfig, str):
+            self._options.insert(0, f"--context={kubeconfig}")
+        elif kubeconfig is not None:
             file = self.folder / "kubeconfig"
             file.write_text(kubeconfig.get_secret_value(), encoding="utf-8")
-            self._access = [f"--kubeconfig={file}"]
-        else:
-            self._access = [f"--context={kubeconfig}"] if kubeconfig else []
+            self._options.insert(0, f"--kubeconfig={file}")
 
     def __exit__(self, *_: object) -> None:
         self._temporary.cleanup()
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of a kubectl with these arguments."""
-        return [self._program, *self._access, f"--namespace={self.namespace}", *arguments]
+        return [self._program, *self._options, *arguments]
 
     def run(self, *arguments: str) -> str:
         """Return the output of a kubectl with these arguments; bytes that are not UTF-8 are replaced.

@@ -7,16 +7,16 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from infra.catalog.names import DASHBOARD_PORT
 from infra.outputs import FORWARDED, JOB_STACK, Outputs
+from infra.project import CODE, PROJECT, is_clone
 from workloads import secrecy
+from workloads.client.outputs import SECRET, SecretPlace, parsed
 from workloads.exits import WorkloadError
 from workloads.options import DEFAULT_STACK, StackOptions
 from workloads.results.files import read_bytes
-
-PROJECT = Path(__file__).resolve().parents[2]
 
 ENDS = "the head exists only while ray.entrypoint runs"
 KINDS = {
@@ -33,15 +33,15 @@ def name_of(stack: str | None) -> str:
 
 
 def read_outputs(options: StackOptions) -> Outputs:
-    """Return the outputs in a file (as `pulumi stack output --json --show-secrets` prints them), or of a stack.
+    """Return the outputs in a file (as `pulumi stack output --json --show-secrets` prints them) or a Secret, or of a
+    stack.
 
     In an entry point, they are those of the stack that runs it.
 
-    WorkloadError if the stack or file does not exist, or its outputs do not match infra/outputs.py.
+    WorkloadError if the stack, file or Secret does not exist, or its outputs do not match infra/outputs.py.
     """
-    file = options.outputs_file
     if (text := entry_point_of(options)) is not None:
-        stack = _parse(
+        stack = parsed(
             text, where=f"the variable {JOB_STACK}", fix="only the stack's program sets it; do not change it"
         )
         # The variable, which any user of the node may see, has no token: Ray's own variables lead to it.
@@ -49,21 +49,28 @@ def read_outputs(options: StackOptions) -> Outputs:
         if token is None:
             return stack
         return stack.model_copy(update={"ray": stack.ray.model_copy(update={"token": SecretStr(token)})})
-    if file is None:
+    given = options.outputs
+    if given is None:
         return _from_pulumi(name_of(options.stack))
-    return _parse(
-        read_bytes(file), where=f"file {file}", fix="write it with: bin/pulumi stack output --json --show-secrets"
-    )
+    if given.startswith(SECRET):
+        return SecretPlace.of(given).read()
+    fix = "write it with: bin/pulumi stack output --json --show-secrets"
+    return parsed(read_bytes(Path(given)), where=f"file {given}", fix=fix)
 
 
 def entry_point_of(options: StackOptions) -> str | None:
     """Return the description of the stack whose entry point runs this command; None elsewhere, or for another stack."""
     if options.rendered is not None:
         return str(options.rendered)
-    return None if options.stack or options.outputs_file else os.environ.get(JOB_STACK)
+    return None if options.stack or options.outputs else os.environ.get(JOB_STACK)
 
 
 def _from_pulumi(stack: str) -> Outputs:
+    if not is_clone(PROJECT) and PROJECT != CODE:
+        raise WorkloadError(
+            f"no stack {stack!r}: {PROJECT} is not in a clone of this project. Choose its outputs with --outputs or"
+            " RDMA_RAY_OUTPUTS: secret:NAME in its cluster, or a file (docs/install.md)"
+        )
     command = [_pulumi(), "stack", "output", "--json", "--show-secrets", "--non-interactive", "--stack", stack]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     make = f"make up STACK={stack}"
@@ -73,7 +80,7 @@ def _from_pulumi(stack: str) -> Outputs:
         raise WorkloadError(f"no outputs of stack {stack!r}: {reason}\nbring it up first: {make}")
     if done.stdout.strip() in ("", "{}"):
         raise WorkloadError(f"stack {stack!r} exists, but has no resources: bring it up first: {make}")
-    return _parse(done.stdout, where=f"stack {stack!r}", fix=f"bring it up to date: {make}")
+    return parsed(done.stdout, where=f"stack {stack!r}", fix=f"bring it up to date: {make}")
 
 
 def _pulumi() -> str:
@@ -82,23 +89,10 @@ def _pulumi() -> str:
     program = str(installed) if installed.is_file() else shutil.which("pulumi")
     if program is None:
         raise WorkloadError(
-            f"no Pulumi engine: neither {installed} nor `pulumi` on PATH. Run `make setup`, or choose a file of outputs"
-            " with --outputs FILE or RDMA_RAY_OUTPUTS"
+            f"no Pulumi engine: neither {installed} nor `pulumi` on PATH. Run `make setup`, or choose a file or a"
+            " Secret with --outputs or RDMA_RAY_OUTPUTS (docs/install.md)"
         )
     return program
-
-
-def _parse(text: str | bytes, where: str, fix: str) -> Outputs:
-    try:
-        return Outputs.model_validate_json(text)
-    except ValidationError as error:
-        # Only names and messages: the values may include the token.
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'the document'}: {e['msg']}"
-            for e in error.errors(include_input=False, include_url=False, include_context=False)
-        )
-    # Raised outside the except block: a chained ValidationError would print its inputs.
-    raise WorkloadError(f"the outputs of {where} do not match the contract of infra/outputs.py: {problems}\n{fix}")
 
 
 def refuse_jobs(outputs: Outputs) -> None:

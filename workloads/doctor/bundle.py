@@ -213,7 +213,7 @@ def summary(state: State, diagnosis: Diagnosis, names: list[str], missing: list[
     lines = [
         f"rdma-ray inspect: {outputs.ray.cluster} ({outputs.target}), {taken}",
         f"machine {outputs.machine or 'none'}, ray.mode {outputs.ray.mode}",
-        f"Ray {outputs.ray.version}, on the client {state.client}",
+        f"Ray {outputs.ray.version}, on the client {state.client or 'none'}",
         f"{len(probes)} Ray nodes probed, {len(state.objects('nodes'))} nodes of Kubernetes",
         "Secrets are removed. Still, read the files before you send them.",
         "",

@@ -9,9 +9,10 @@ from typing import Annotated
 
 from rich.console import Console
 
+from infra.project import PROJECT
 from infra.terminal import printable
 from workloads.client.connection import Connection
-from workloads.client.stack import PROJECT, name_of
+from workloads.client.stack import name_of
 from workloads.doctor.bundle import bundle_of, report
 from workloads.doctor.diagnosis import SHOWN, Diagnosis, diagnose
 from workloads.doctor.state import StateReader
@@ -83,7 +84,7 @@ def check_new_file(out: Path | None) -> None:
 def stack_file(options: StackOptions) -> Path | None:
     """Return the stack file of these options; None if there is none, or if the outputs come from a file."""
     file = PROJECT / f"Pulumi.{name_of(options.stack)}.yaml"
-    return file if options.outputs_file is None and file.is_file() else None
+    return file if options.outputs is None and file.is_file() else None
 
 
 def _show(diagnosis: Diagnosis, console: Console) -> None:

@@ -102,7 +102,7 @@ def versions(state: State) -> Iterator[Problem]:
     if said != runs:
         text = f"outputs: {said}; head: {runs}"
         yield Problem("head", "the image's Ray differs from the stack's ray.version", text)
-    elif state.client != runs and runs not in RAY_IN.values():
+    elif state.client not in (None, runs) and runs not in RAY_IN.values():
         text = f"client: {state.client}; cluster: {runs}"
         cure = "jobs work; a driver that connects with ray:// needs the same version on both sides"
         yield Problem("client", "this machine's Ray differs from the cluster's", text, cure, "warning")

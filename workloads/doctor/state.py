@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 import yaml
@@ -105,7 +105,7 @@ class State(ResultPart):
 
     Attributes:
         time: Seconds since 1970 on the client, when the state was read.
-        client: Version of Ray on the client.
+        client: Version of Ray on the client; None without one, which commands do not need.
         kubernetes: Objects by section, such as `pods`; names only of Secrets.
         ray: Ray's answers by part, such as `jobs`; `any token` is whether it accepts another one.
         probes: What each Ray node has.
@@ -119,7 +119,7 @@ class State(ResultPart):
 
     schema_: str = SCHEMA
     time: float
-    client: str
+    client: str | None
     outputs: Outputs
     kubernetes: dict[str, list[Json]] = Field(default_factory=dict)
     ray: dict[str, Any] = Field(default_factory=dict)
@@ -175,7 +175,7 @@ class StateReader:
         parts = {"ray": ray} | ({} if self.outputs.kubeconfig is None else {"kubeconfig": masked})
         return State(
             time=time.time(),
-            client=version("ray"),
+            client=_own_ray(),
             outputs=self.outputs.model_copy(update=parts),
             kubernetes={section: self.redactor.value(objects) for section, objects in self.kubernetes.items()},
             ray=self.redactor.value(self.ray),
@@ -296,6 +296,13 @@ class StateReader:
         if not events:
             reason = " … ".join(dict.fromkeys([*job.message.strip().splitlines()[:1], *lines[-1:]]))
             raise WorkloadError(f"the probe's job ended as {job.status} without a node's probe: {reason}")
+
+
+def _own_ray() -> str | None:
+    """Return the version of Ray on this machine."""
+    with suppress(PackageNotFoundError):
+        return version("ray")
+    return None
 
 
 @contextmanager

@@ -9,12 +9,13 @@ from typing import Annotated
 
 from pydantic import ValidationError
 
+from infra.project import PROJECT
 from infra.settings import from_stack_file
 from infra.settings.problems import SettingsError
 from infra.settings.stack_file import read_config
 from infra.terminal import printable
 from workloads.client.connection import Connection
-from workloads.client.stack import PROJECT, name_of
+from workloads.client.stack import name_of
 from workloads.doctor.commands import check_new_file
 from workloads.doctor.state import UNREADABLE, State, StateReader
 from workloads.exits import WorkloadError

@@ -16,8 +16,9 @@ from typing import Annotated
 from cyclopts import App
 
 from infra.catalog.pins import OWN_TAG, RAY
+from infra.project import PROJECT, version
 from infra.settings import LocalSettings
-from workloads.client.stack import PROJECT, name_of
+from workloads.client.stack import name_of
 from workloads.exits import WorkloadError
 from workloads.image import stack_file
 from workloads.image.tools import DIGEST, Build, Shell, ToolName, choose, login
@@ -27,7 +28,7 @@ from workloads.results.files import write_file
 STAGES = {"efa": "ray-efa"}
 """Stage of images/Dockerfile by transport; others have the first one, which brings what gIB loads."""
 """Stage of images/Dockerfile for each cloud."""
-CONTEXT = ("images", "infra", "workloads", "requirements-workloads.txt")
+CONTEXT = ("images", "infra", "workloads", "pyproject.toml", "requirements-workloads.txt")
 """Files that images/Dockerfile copies, and the files of the build services."""
 REPOSITORY = re.compile(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*)+")
 """Registry and path (distribution/reference; the docs of the OCI distribution, read 2026-11)."""
@@ -68,7 +69,7 @@ def build(*, options: Flat[BuildOptions] = BuildOptions()) -> None:
     file = options.stack_file or PROJECT / f"Pulumi.{name_of(options.stack)}.yaml"
     text = stack_file.read_text(file)
     with _context() as folder:
-        tag = f"{OWN_TAG}-{_hash(folder)}"
+        tag = f"{OWN_TAG}-{version()}-{_hash(folder)}"
         # The file is checked with the new image, since the old one may be its problem.
         target, repository = _plan(options, text, file, folder)
         wanted = Build(target=target, repository=repository, tag=tag, push=options.push, project=options.project)
@@ -133,6 +134,8 @@ def _context() -> Iterator[Path]:
 
     It is inside the project: Docker as a snap reads no file of /tmp (canonical/docker-snap, README, read 2026-11).
     """
+    if not (PROJECT / "images" / "Dockerfile").is_file():
+        raise WorkloadError(f"{PROJECT} is not in a clone of this project, whose code the image gets: run this in one")
     place = PROJECT / "results"
     place.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".image-", dir=place) as temporary:

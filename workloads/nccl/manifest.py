@@ -12,9 +12,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from infra.nccl_job import FIRST_OP, NODES, RUN_S, WAIT_S, NcclJob, Sweep, nccl_job, size
+from infra.project import PROJECT
 from infra.settings import LocalSettings
 from workloads.client.plan import read_settings
-from workloads.client.stack import PROJECT, name_of
+from workloads.client.stack import name_of
 from workloads.exits import WorkloadError
 from workloads.nccl.job_manifest import as_yaml, key_secret, manifests
 from workloads.nccl.judge.expectation import MIN_SIZE, floor_of, large_enough, machine_named

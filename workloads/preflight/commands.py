@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
+from infra.project import PROJECT
 from infra.settings import EksSettings, GkeSettings, KubernetesSettings, Settings
 from infra.settings.problems import SettingsError
 from infra.settings.stack_file import read_config
 from workloads.client.plan import read_settings
 from workloads.exits import Exit, WorkloadError
-from workloads.options import ROOT, JsonFile, option
+from workloads.options import JsonFile, option
 from workloads.preflight.answers import PreflightAnswer, PreflightCheck, ask_all
 from workloads.preflight.eks import eks_checks
 from workloads.preflight.gke import gke_checks
@@ -55,7 +56,7 @@ def preflight(
 
 def file_of(stack: str) -> Path:
     """Return the stack file that a command's argument names."""
-    return Path(stack) if stack.endswith(".yaml") else ROOT / f"Pulumi.{stack}.yaml"
+    return Path(stack) if stack.endswith(".yaml") else PROJECT / f"Pulumi.{stack}.yaml"
 
 
 def read_stack(file: Path) -> tuple[Settings, Mapping[str, Any]]:

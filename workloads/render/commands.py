@@ -17,10 +17,11 @@ from infra.catalog.names import JOB_LABEL, NODE_TYPE
 from infra.kubernetes.workload_objects import with_supporting
 from infra.outputs import Nodes, job_stack
 from infra.plan import ray_args
+from infra.project import PROJECT
 from infra.settings import LocalSettings
 from infra.terminal import printable
 from workloads.client.plan import read_settings
-from workloads.client.stack import PROJECT, name_of
+from workloads.client.stack import name_of
 from workloads.exits import WorkloadError
 from workloads.nccl.job_manifest import as_yaml
 from workloads.options import Flat, Stack, option

@@ -82,16 +82,14 @@ class Request:
         WorkloadError: it will not start there; the message names the option.
         """
         outputs_file = os.environ.get("RDMA_RAY_OUTPUTS")
-        if self.given["stack"] or str(self.given["outputs_file"] or outputs_file) != str(outputs_file):
+        if self.given["stack"] or str(self.given["outputs"] or outputs_file) != str(outputs_file):
             raise WorkloadError(
                 "--stack, --outputs: the command runs on the nodes of the job: choose their stack before the command"
             )
         if self.given.get("dry_run"):
             raise WorkloadError("--dry-run: render starts nothing: omit it")
         arguments: dict[str, Any] = {
-            name: replace(value, rendered=stack, stack=None, outputs_file=None)
-            if isinstance(value, StackOptions)
-            else value
+            name: replace(value, rendered=stack, stack=None, outputs=None) if isinstance(value, StackOptions) else value
             for name, value in self.arguments.items()
         }
         command = arguments.pop("command", ())

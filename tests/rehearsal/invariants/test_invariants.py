@@ -134,6 +134,10 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
             CCC, "RayCluster", f"{RAY_HEAD} volumes 0", {"name": "a", "secret": {"secretName": "gke-ccc-ray-token"}}
         ),
     ),
+    protection.outputs_are_for_those_whom_an_administrator_binds: (
+        Change(DWS, "Secret", "metadata name", "gke-dws-ray-outputs"),
+        Change(DWS, "Role", "rules 0 resources", ["secrets"]),
+    ),
     scheduling.selectors_match_nodes: (
         Change(DWS, "RayJob", f"{WORKERS} spec nodeSelector cloud.google.com/gke-nodepool", "gpus"),
         Change(DWS, "Release", "values nodeSelector", {}, "kuberay"),

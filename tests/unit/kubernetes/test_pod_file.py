@@ -35,7 +35,7 @@ FILE: dict[str, list[dict[str, Any]]] = {
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder from which files are read."""
-    monkeypatch.setattr(pod_file, "ROOT", tmp_path)
+    monkeypatch.setattr(pod_file, "PROJECT", tmp_path)
     return tmp_path
 
 

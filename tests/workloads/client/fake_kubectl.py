@@ -1,8 +1,9 @@
 """kubectl for tests: `port-forward` listens and answers Ray's version with its process ID, `get` prints objects, `exec`
 prints the report of a pod or runs the command here.
 
-Its folder has `objects` (JSON: kind -> object or list), `reports` (JSON: pod -> text) and `error` (what `port-forward`
-prints before it fails), and gets `calls`, a line for each call: process ID and arguments, without those after `--`.
+Its folder has `objects` (JSON: kind -> object or list), `reports` (JSON: pod -> text), and `error` and `refusal` (what
+`port-forward` and `get` print before they fail), and gets `calls`, a line for each call: process ID and arguments,
+without those after `--`. `config view` prints the context `mine`, or that of `--context`, in the namespace `team`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class Fake:
         """Let `port-forward` fail."""
         (self.folder / "error").write_text(error)
 
+    def refuses(self, error: str) -> None:
+        """Let `get` fail."""
+        (self.folder / "refusal").write_text(error)
+
     def calls(self, verb: str) -> list[tuple[int, str]]:
         """Return process ID and arguments of the calls with this verb."""
         lines = (self.folder / "calls").read_text().splitlines()
@@ -72,7 +77,14 @@ def main(folder: Path, arguments: list[str]) -> int:
             return 1
         print(reports[pod])
         return 0
+    if "config" in arguments:
+        named = [word.partition("=")[2] for word in arguments if word.startswith("--context=")]
+        print(json.dumps({"contexts": [{"name": (named or ["mine"])[0], "context": {"namespace": "team"}}]}))
+        return 0
     if "get" in arguments:
+        if (folder / "refusal").exists():
+            sys.stderr.write((folder / "refusal").read_text())
+            return 1
         kind = arguments[arguments.index("get") + 1]
         print(json.dumps(json.loads((folder / "objects").read_text()).get(kind, {"kind": "List", "items": []})))
         return 0

@@ -42,7 +42,7 @@ def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 def connection(kubectl: Fake, **ray: str) -> Connection:
     file = kubectl.folder / "outputs.json"
     file.write_text(json.dumps(FORWARDED | {"ray": FORWARDED["ray"] | ray}))
-    return Connection(StackOptions(outputs_file=file))
+    return Connection(StackOptions(outputs=str(file)))
 
 
 def pod(phase: str, **status: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def test_a_stuck_kubectl_is_replaced(kubectl: Fake) -> None:
 def test_kubectl_and_kubeconfig_end_with_a_killed_command(kubectl: Fake) -> None:
     code = (
         "import time; from workloads.client.connection import Connection; from workloads.options import StackOptions\n"
-        f"with Connection(StackOptions(outputs_file={str(kubectl.folder / 'outputs.json')!r})) as stack:\n"
+        f"with Connection(StackOptions(outputs={str(kubectl.folder / 'outputs.json')!r})) as stack:\n"
         "    print(stack.api.version(), stack.kubectl.folder, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
@@ -133,7 +133,7 @@ def test_a_missing_head_is_explained(
 def test_a_users_cluster_is_reached_by_its_context(kubectl: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     own = {"target": "kubernetes", "kubeconfig": None, "context": "company", "namespace": "team-a"}
     (kubectl.folder / "outputs.json").write_text(json.dumps(FORWARDED | own))
-    with Connection(StackOptions(outputs_file=kubectl.folder / "outputs.json")) as stack:
+    with Connection(StackOptions(outputs=str(kubectl.folder / "outputs.json"))) as stack:
         stack.api.version()
         assert list(stack.kubectl.folder.glob("kubeconfig*")) == []
     [(_, line)] = kubectl.calls("port-forward")

@@ -30,14 +30,14 @@ def bench(outputs: Outputs = OUTPUTS, **options: Any) -> BenchOptions:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"absent\.json"):
-        stack.read_outputs(StackOptions(outputs_file=tmp_path / "absent.json"))
+        stack.read_outputs(StackOptions(outputs=str(tmp_path / "absent.json")))
 
 
 def test_invalid_outputs_are_named_without_values(tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(DOCUMENT | {"token": TOKEN, "ray": {"token": [TOKEN]}}))
     with pytest.raises(WorkloadError, match=r"ray\.cluster: Field required") as caught:
-        stack.read_outputs(StackOptions(outputs_file=file))
+        stack.read_outputs(StackOptions(outputs=str(file)))
     assert TOKEN not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
 
@@ -47,6 +47,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder in place of the project."""
     monkeypatch.delenv("STACK", raising=False)
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
+    (tmp_path / "Pulumi.yaml").write_text("name: rdma-ray\n")
     return tmp_path
 
 

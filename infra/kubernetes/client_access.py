@@ -1,0 +1,43 @@
+"""What somebody who runs jobs needs of Kubernetes: the stack's outputs in a Secret, and a Role. Imports no Pulumi.
+
+Nobody is bound to the Role: an administrator binds whom the stack does not know (docs/install.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.catalog.names import outputs_secret
+from infra.kubernetes.pods import RBAC, RayArgs
+
+READ = {
+    "": ("events", "persistentvolumeclaims", "pods", "services"),
+    "autoscaling.x-k8s.io": ("provisioningrequests",),
+    "batch": ("jobs",),
+    "kueue.x-k8s.io": ("localqueues", "workloads"),
+    "networking.k8s.io": ("networkpolicies",),
+    "ray.io": ("rayclusters", "rayjobs", "rayservices"),
+    "resource.k8s.io": ("resourceclaims",),
+}
+"""Kinds that commands read, by API group: the head and its Service, and what `doctor` reads of Ray's namespace
+(workloads/doctor/state.py, OWN). It reads nodes and other namespaces only for an administrator."""
+
+
+def client_rules(args: RayArgs) -> list[dict[str, Any]]:
+    """Return the rights of the Role, all of them in Ray's namespace.
+
+    RBAC knows no labels: in a namespace with other pods, the rights reach those too.
+    """
+    return [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [outputs_secret(args.name)], "verbs": ["get"]},
+        *({"apiGroups": [group], "resources": [*kinds], "verbs": ["get", "list"]} for group, kinds in READ.items()),
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        # To reach the head, and for `rdma-ray shell`.
+        {"apiGroups": [""], "resources": ["pods/portforward", "pods/exec"], "verbs": ["create"]},
+    ]
+
+
+def client_role(args: RayArgs) -> dict[str, Any]:
+    """Return the Role of the stack's users."""
+    name = outputs_secret(args.name)
+    return {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": name}, "rules": client_rules(args)}
