@@ -26,7 +26,7 @@ from tests.workloads.doctor import states
 from tests.workloads.monitor.simulated import Fleet
 from tests.workloads.stack_outputs import LOCAL
 from workloads.client.kubectl import Kubectl
-from workloads.doctor.probe import KIND
+from workloads.doctor.node_facts import KIND
 from workloads.doctor.state import EVERYWHERE, OF_SYSTEM, OWN, RAY_PATHS, SYSTEM
 from workloads.results.events import MARK
 

@@ -12,8 +12,8 @@ from infra.catalog.machines import CATALOG, GkeMachine, Machine
 from infra.catalog.names import GPU, GROUP_LABEL, OTHER_GROUP, rdma_network
 from infra.catalog.pins import GKE_NETWORK_API
 from workloads.doctor.check import Problem, check
+from workloads.doctor.node_facts import NodeFacts
 from workloads.doctor.objects import DAEMONS, condition, containers, is_true, labels, name_of, owner_of
-from workloads.doctor.probe import NodeFacts
 from workloads.doctor.state import SYSTEM, State
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from workloads.doctor.check import Problem, check
-from workloads.doctor.probe import NodeFacts
+from workloads.doctor.node_facts import NodeFacts
 from workloads.doctor.state import State
 from workloads.hardware.gpu import THROTTLING
 from workloads.slurm.facts import MEMLOCK as SLURM_MEMLOCK

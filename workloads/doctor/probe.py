@@ -26,16 +26,14 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from workloads.doctor.node_facts import KIND, NodeFacts, ProbedGpu
 from workloads.exits import last_line
 from workloads.gang.actors import answers
 from workloads.gang.placement import usable_nodes
 from workloads.hardware import nic
-from workloads.hardware.gpu import GpuReading, GpuWatch
-from workloads.hardware.nic import Nic
-from workloads.results.documents import ResultPart
+from workloads.hardware.gpu import GpuWatch
 from workloads.results.events import emit
 
-KIND = "node-probe"  # event with one node's probe
 ANSWER_S = 90
 """Seconds that a node has to start a process and to answer: a new one unpacks the job's files and imports Ray."""
 
@@ -49,49 +47,8 @@ HEAD_NAME = "FQ_RAY_IP"
 """Variable with the name of the head's Service in pods of KubeRay (ray-operator/controllers/ray/utils/constant.go)."""
 
 
-class ProbedGpu(GpuReading):
-    """A GPU of a node: its UUID, and its state now."""
-
-    uuid: str
-
-
-class NodeFacts(ResultPart):
-    """State of one Ray node. A field that could not be read is None, and `missing` says why.
-
-    Attributes:
-        started, ended: Times on the node's own clock; `sent` and `answered` are the head's, around them.
-        versions: Of Ray, Python, torch and NCCL; None for one that is not there.
-        libraries: Which of the libraries that plugins of NCCL load the loader finds.
-        plugin: NCCL's network plugin by file name, with the beginning of its SHA-256; None without one.
-        shm: Bytes of /dev/shm. memlock: limit of locked memory in bytes, -1 if there is none.
-        lustre: Which of LUSTRE_DRIVERS are loaded; None where no Lustre file system is mounted.
-        head: The name of the head's Service; `head_error` says why it does not resolve.
-    """
-
-    node_id: str
-    ip: str
-    host: str
-    sent: float = 0.0
-    answered: float = 0.0
-    started: float
-    ended: float
-    versions: dict[str, str | None]
-    libraries: dict[str, bool]
-    plugin: str | None = None
-    shm: int | None
-    memlock: int
-    ipc_lock: bool
-    lustre: list[str] | None = None
-    head: str | None = None
-    head_error: str | None = None
-    driver: str | None
-    nics: list[Nic]
-    gpus: list[ProbedGpu]
-    missing: list[str]
-
-
 def probe(node_id: str, ip: str, libraries: Sequence[str]) -> dict[str, Any]:
-    """Return this node's Probe as JSON; `libraries` are those to look for."""
+    """Return this node's facts as JSON; `libraries` are those to look for."""
     started = time.time()
     watch = GpuWatch(tuple)
     readings = watch.read_all()

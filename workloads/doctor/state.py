@@ -29,9 +29,9 @@ from workloads.client.kubectl import Kubectl
 from workloads.client.run import python_of, submit_driver
 from workloads.client.stack import KINDS
 from workloads.doctor.kept import Kept, metadata
+from workloads.doctor.node_facts import KIND, NodeFacts
 from workloads.doctor.objects import DAEMONS, is_true, labels, of_daemon, owner_of, trimmed
 from workloads.doctor.others import FORBIDDEN, is_controller, of_stack
-from workloads.doctor.probe import KIND, NodeFacts
 from workloads.doctor.redaction import MOST_LEARNED, Redactor
 from workloads.exits import WorkloadError
 from workloads.results.documents import ResultPart

@@ -23,7 +23,7 @@ from tests.kubernetes.stack_objects import registered, stacks
 from tests.workloads.doctor import recorded_nodes
 from tests.workloads.stack_outputs import LOCAL
 from workloads.doctor.machines import NETWORKS
-from workloads.doctor.probe import NodeFacts, ProbedGpu
+from workloads.doctor.node_facts import NodeFacts, ProbedGpu
 from workloads.doctor.state import EVERYWHERE, OWN, SYSTEM, State
 from workloads.hardware.nic import Nic
 

@@ -103,7 +103,7 @@ def built(arguments: list[str], *flags: str, metadata_file: bool = False) -> arg
     found = parser.parse_args(arguments)
     assert f" AS {found.target}\n" in Path(found.file).read_text()
     there = {path.name for path in Path(found.context).iterdir()}
-    assert there == {"images", "infra", "workloads", "requirements-workloads.txt"}, there
+    assert there == {"images", "infra", "workloads", "pyproject.toml", "requirements-workloads.txt"}, there
     if FAKE == "build":
         failing("ERROR: failed to solve: process did not complete successfully")
     print("step 1 of 9", file=sys.stderr)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from infra.catalog.pins import OWN_TAG, RAY
+from infra.project import version
 from infra.settings import from_stack_file
 from tests.workloads.conftest import ROOT
 from tests.workloads.image.fake_tool import DIGEST, MOVED, VERSION
@@ -97,7 +98,7 @@ def test_commands_name_platform_stage_and_a_tag_of_the_code(bench: Bench, capsys
     assert bench.build("gke-dws", "--push") == Exit.OK
     [command] = bench.commands
     image = command[command.index("--tag") + 1]
-    assert image.startswith(f"{GOOGLE}:{OWN_TAG}-"), "the repository is that of the stack file"
+    assert image.startswith(f"{GOOGLE}:{OWN_TAG}-{version()}-"), "the repository is that of the stack file"
     assert command[command.index("--platform") + 1] == "linux/amd64"
     assert command[command.index("--target") + 1] == "ray-gke"
     capsys.readouterr()
@@ -210,6 +211,7 @@ def test_buildspec_exports_the_digest_of_its_push(fake: str, digest: str | None,
     context = bench.folder / "context"
     for name in ("images", "infra", "workloads"):
         (context / name).mkdir(parents=True)
+    (context / "pyproject.toml").touch()
     (context / "requirements-workloads.txt").touch()
     shutil.copy(ROOT / "images" / "Dockerfile", context / "images")
     spec = yaml.safe_load((ROOT / "images" / "buildspec.yml").read_text())
