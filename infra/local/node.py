@@ -135,6 +135,8 @@ def _environment(folder: ClusterFolder, mark: str) -> dict[str, str]:
     return inherited | {
         processes.MARK: mark,
         "RAY_AUTH_MODE": "token",
+        # An installed `rdma-ray` does not know the environment of the clone.
+        "PATH": os.pathsep.join([str(folder.python.parent), os.environ.get("PATH", os.defpath)]),
         # By file: a token in the environment can be read from the process table.
         "RAY_AUTH_TOKEN_PATH": str(folder.token),
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.names import STACK_LABEL
+from infra.catalog.names import OUTPUTS_KEY, STACK_LABEL, outputs_secret
 from infra.catalog.pins import KUBERAY, KUEUE_API
 from infra.existing import kubectl as user_kubectl
 from infra.existing.objects import resource_of
 from infra.existing.workload import ray_args
+from infra.kubernetes.client_access import client_role
 from infra.kubernetes.namespace import ENFORCE
 from infra.kubernetes.workload_objects import every_object
+from infra.outputs import cluster_outputs
 from infra.settings import Problem
 from tests.kubernetes.existing_cluster import (
     CRDS,
@@ -41,6 +44,10 @@ from tests.kubernetes.queries import GPU, WITHIN_S
 from tools.kubernetes import builds, kubectl
 from tools.kubernetes.api import Json
 from tools.kubernetes.control_plane import ControlPlane
+from workloads.client import kubectl as client_kubectl
+from workloads.client.stack import read_outputs
+from workloads.exits import WorkloadError
+from workloads.options import StackOptions
 
 
 @pytest.fixture(scope="module")
@@ -351,3 +358,31 @@ def test_resource_of_every_kind(cluster: Cluster, team: str) -> None:
             assert (served.plural, served.namespaced) == (resource_of(body["kind"]), True)
             kinds.add(served.kind)
     assert {"CronJob", "RoleBinding", "NetworkPolicy", "ResourceClaimTemplate", "Job", "RayService"} <= kinds
+
+
+def test_a_bound_user_reads_the_outputs_and_no_other_secret(cluster: Cluster, team: str) -> None:
+    """The Role as the stack makes it, bound as docs/install.md does, and the client with a real kubectl."""
+    args = ray_args(cluster.settings(team, {"access.outputsSecret": True}), NAME)
+    name, outputs = outputs_secret(NAME), cluster_outputs(args.settings, NAME, None, "token")
+    cluster.make("v1", "Secret", name, team, stringData={OUTPUTS_KEY: json.dumps(outputs)})
+    cluster.make("v1", "Secret", args.token_secret, team, stringData={"auth_token": "token"})
+    role = client_role(args)
+    cluster.make(role["apiVersion"], "Role", name, team, rules=role["rules"])
+    stranger, user = cluster.context("stranger", {"as": "stranger"}), cluster.context("dana", {"as": "dana"})
+    with client_kubectl.Kubectl("admin", team) as admin:
+        admin.run("create", "rolebinding", "users", f"--role={name}", "--user=dana")
+    place = f"secret:{team}/{name}"
+    found = read_outputs(StackOptions(outputs=f"{place}@{user}"))
+    assert (found.context, found.namespace, found.ray.cluster) == (user, team, NAME)
+    with pytest.raises(WorkloadError, match="ask an administrator to bind it to the Role"):
+        read_outputs(StackOptions(outputs=f"{place}@{stranger}"))
+    with pytest.raises(WorkloadError, match=f"there is no Secret other-outputs in namespace {team} of context admin"):
+        read_outputs(StackOptions(outputs=f"secret:{team}/other-outputs@admin"))
+    with client_kubectl.Kubectl(user, team) as kubectl:
+        for kind in ("pods", "services", "rayclusters.ray.io", "workloads.kueue.x-k8s.io", "jobs.batch"):
+            assert kubectl.get(kind) == []
+        for refused in ("get secrets", f"get secret {args.token_secret}", "delete pods --all", "create configmap mine"):
+            with pytest.raises(WorkloadError, match="orbidden"):
+                kubectl.run(*refused.split())
+        for right in ("create pods/portforward", "create pods/exec", "get pods/log"):
+            assert kubectl.run("auth", "can-i", *right.split()).strip() == "yes"

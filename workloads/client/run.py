@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,12 @@ def submit_driver(
 
 
 def python_of(outputs: Outputs) -> str:
-    """Return the interpreter of jobs. On `local`, nodes run in this environment, which may not be on their PATH."""
-    return sys.executable if outputs.target == "local" else "python"
+    """Return the interpreter of jobs.
+
+    On `local`, nodes run in the environment of a clone, which a user's virtual environment may hide. An installed
+    package, without Ray, has another one.
+    """
+    return sys.executable if outputs.target == "local" and find_spec("ray") else "python"
 
 
 def record_of(outputs: Outputs, job_id: str, metadata: Mapping[str, str]) -> JobRecord | None:
