@@ -21,8 +21,10 @@ _LARGEST = 2**20
 def is_clone(folder: Path) -> bool:
     """Return whether a folder is a clone of this project that another user of the machine cannot have put there.
 
-    A command may run the engine that is in it.
+    A command may run the engine that is in it. The folder of the code itself always counts.
     """
+    if folder == CODE:
+        return True
     try:
         with (folder / "Pulumi.yaml").open("rb") as file:
             owners = {folder.stat().st_uid, os.fstat(file.fileno()).st_uid}

@@ -381,7 +381,7 @@ def test_a_bound_user_reads_the_outputs_and_no_other_secret(cluster: Cluster, te
     with client_kubectl.Kubectl(user, team) as kubectl:
         for kind in ("pods", "services", "rayclusters.ray.io", "workloads.kueue.x-k8s.io", "jobs.batch"):
             assert kubectl.get(kind) == []
-        for refused in ("get secrets", f"get secret {args.token_secret}", "delete pods --all", "create configmap mine"):
+        for refused in ("get secrets", f"get secret {args.token_secret}", "delete pod any", "create configmap mine"):
             with pytest.raises(WorkloadError, match="orbidden"):
                 kubectl.run(*refused.split())
         for right in ("create pods/portforward", "create pods/exec", "get pods/log"):

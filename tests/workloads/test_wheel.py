@@ -60,7 +60,7 @@ class Installed:
         return found
 
     def run_python(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [self.python, "-P", "-c", code, *arguments]
+        command = [str(self.python), "-P", "-c", code, *arguments]
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
 
     def rdma_ray(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -95,7 +95,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     subprocess.run([*UV, *build, "--out-dir", folder, ROOT], check=True)
     subprocess.run([*UV, "venv", "--quiet", "--python", sys.executable, found.environment], check=True)
     (wheel,) = folder.glob("*.whl")
-    install = ["pip", "install", "--quiet", "--offline", "--no-deps", "--python", found.python, wheel]
+    install = ["pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(found.python), str(wheel)]
     subprocess.run([*UV, *install], check=True)
     (metadata,) = found.packages.glob("rdma_ray-*.dist-info/METADATA")
     wanted = [line.partition(": ")[2] for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist")]

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from infra.catalog.names import DASHBOARD_PORT
 from infra.outputs import FORWARDED, JOB_STACK, Outputs
-from infra.project import CODE, PROJECT, is_clone
+from infra.project import PROJECT, is_clone
 from workloads import secrecy
 from workloads.client.outputs import SECRET, SecretPlace, parsed
 from workloads.exits import WorkloadError
@@ -66,7 +66,7 @@ def entry_point_of(options: StackOptions) -> str | None:
 
 
 def _from_pulumi(stack: str) -> Outputs:
-    if not is_clone(PROJECT) and PROJECT != CODE:
+    if not is_clone(PROJECT):
         raise WorkloadError(
             f"no stack {stack!r}: {PROJECT} is not in a clone of this project. Choose its outputs with --outputs or"
             " RDMA_RAY_OUTPUTS: secret:NAME in its cluster, or a file (docs/install.md)"

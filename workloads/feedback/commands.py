@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import ValidationError
 
-from infra.project import PROJECT
+from infra.project import PROJECT, is_clone
 from infra.settings import from_stack_file
 from infra.settings.problems import SettingsError
 from infra.settings.stack_file import read_config
@@ -47,6 +47,8 @@ def evidence(
     Exit codes: 0 written, whatever it shows; 1 error, or a secret or name was found.
     """
     check_new_file(out)
+    if not is_clone(PROJECT):
+        raise WorkloadError(f"{PROJECT} is not in a clone of this project, whose state is read: run this in one")
     stack = name_of(options.stack)
     file = PROJECT / f"Pulumi.{stack}.yaml"
     try:

@@ -16,7 +16,7 @@ from typing import Annotated
 from cyclopts import App
 
 from infra.catalog.pins import OWN_TAG, RAY
-from infra.project import PROJECT, version
+from infra.project import PROJECT, is_clone, version
 from infra.settings import LocalSettings
 from workloads.client.stack import name_of
 from workloads.exits import WorkloadError
@@ -134,7 +134,7 @@ def _context() -> Iterator[Path]:
 
     It is inside the project: Docker as a snap reads no file of /tmp (canonical/docker-snap, README, read 2026-11).
     """
-    if not (PROJECT / "images" / "Dockerfile").is_file():
+    if not is_clone(PROJECT):
         raise WorkloadError(f"{PROJECT} is not in a clone of this project, whose code the image gets: run this in one")
     place = PROJECT / "results"
     place.mkdir(exist_ok=True)

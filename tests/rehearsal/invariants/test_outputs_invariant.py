@@ -40,12 +40,13 @@ def test_a_wrong_right_or_content_breaks_the_invariant(
     nodes = dict(rehearse(FILE).graph.nodes)
     stack = Stack(Graph(nodes), settings)
     content = {SIGNATURE: "", "plaintext": json.dumps({"outputs.json": json.dumps(outputs)})}
-    for kind, inputs in {
+    changes: dict[str, dict[str, Any]] = {
         "Secret": {"stringData": content},
         "Role": {"rules": [rule]},
         "RoleBinding": {"roleRef": {"name": bound}},
-    }.items():
+    }
+    for kind, inputs in changes.items():
         like = stack.of(kind)[0]
-        inputs = like.inputs | {"metadata": {"name": NAME}} | inputs
+        inputs = {**like.inputs, "metadata": {"name": NAME}, **inputs}
         nodes[f"{like.urn}-outputs"] = replace(like, urn=f"{like.urn}-outputs", inputs=inputs)
     assert (list(invariant(Stack(Graph(nodes), settings))) == []) is holds

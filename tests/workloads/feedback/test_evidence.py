@@ -271,6 +271,7 @@ def test_leak_is_found_and_named_by_its_kind(name: str, stack_file: Path, monkey
 def project(stack_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a clone with the stack `acme`, which is not up."""
     monkeypatch.setattr(commands, "PROJECT", stack_file.parent)
+    (stack_file.parent / "Pulumi.yaml").write_text("name: rdma-ray\n")
     monkeypatch.setenv("RDMA_RAY_OUTPUTS", str(stack_file.parent / "no such file"))
     return stack_file.parent
 
