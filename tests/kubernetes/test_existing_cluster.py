@@ -384,5 +384,5 @@ def test_a_bound_user_reads_the_outputs_and_no_other_secret(cluster: Cluster, te
         for refused in ("get secrets", f"get secret {args.token_secret}", "delete pod any", "create configmap mine"):
             with pytest.raises(WorkloadError, match="orbidden"):
                 kubectl.run(*refused.split())
-        for right in ("create pods/portforward", "create pods/exec", "get pods/log"):
+        for right in ("create pods --subresource=portforward", "create pods --subresource=exec"):
             assert kubectl.run("auth", "can-i", *right.split()).strip() == "yes"
