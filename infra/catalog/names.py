@@ -25,6 +25,8 @@ NODE_TYPE, RAY_CLUSTER = "ray.io/node-type", "ray.io/cluster"
 """Labels of KubeRay's pods: `head` or `worker`, and the RayCluster (ray-operator/controllers/ray/utils, v1.6.2)."""
 GROUP_LABEL, OTHER_GROUP = "ray.io/group", "other-group"
 """KubeRay's label of a pod with its group (ray-operator/controllers/ray/utils, v1.6.2), and the one with other GPUs."""
+NODE_CHECK, CHECK_FAILED = "node-check", "NodeCheckFailed"
+"""Init container of a worker that checks its node (`ray.check`), and the reason of its events."""
 JOB_LABEL = "rdma-ray/job"
 """Label of every pod of a RayJob, an Indexed Job or a RayService. Pods of RayJob and RayService need it: their clusters
 have random names."""

@@ -1,7 +1,7 @@
 """What the containers of Ray's pods read from the API server, and by which right. Imports no Pulumi.
 
 An init container reads the place of a worker's node in the network, which orders ranks. The downward API gives a pod
-its own labels only (ray #65561). The account may get nodes and nothing else; RBAC knows no right to one's own node.
+its own labels only (ray #65561). RBAC knows no right to one's own node. Another one checks the node (`ray.check`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.kubernetes.pods import ACCOUNT_FOLDER, LOGS_FOLDER, LOGS_VOLUME, UNPRIVILEGED, RayArgs, role
+from infra.catalog.names import CHECK_FAILED, GPU, GROUP_LABEL, NODE_CHECK
+from infra.kubernetes.pods import (
+    ACCOUNT_FOLDER,
+    LOGS_FOLDER,
+    LOGS_VOLUME,
+    UNPRIVILEGED,
+    WORKER_GROUP,
+    RayArgs,
+    role,
+    variable,
+)
+from infra.settings.common import pairs
 
 API_ACCESS = "kubernetes-api"
 """Volume with a token of the pod's account. Only the containers that need it mount it: users' jobs run in the first
@@ -27,8 +38,15 @@ PLACE = f"{LOGS_FOLDER}/place.yaml"
 
 GET_NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
 """The right to read a place."""
+LIST_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+"""The right to read the driver's version of the nodes of other workers."""
+WRITE_EVENTS = {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}
+"""The right to write an event about a pod or a node."""
+EVENTS_NAMESPACE = "default"
+"""Namespace of events about nodes (kubernetes 1.36.1: pkg/apis/core/validation/events.go)."""
 
-SCRIPT = Path(__file__).with_name("init_pod.py")
+SCRIPT, CHECK = (Path(__file__).with_name(name) for name in ("init_pod.py", "node_check.py"))
+MESSAGE = "/dev/termination-log"
 ROOM = {"cpu": "100m", "memory": "128Mi"}
 """Resources of an init container, without which a ResourceQuota refuses its pod. They are less than the pod's own."""
 
@@ -65,3 +83,60 @@ def node_rights(args: RayArgs) -> list[dict[str, Any]]:
         return []
     account, namespace = args.worker_account, args.settings.namespace
     return role(f"{namespace}-{account}-nodes", [GET_NODES], account, namespace, whole_cluster=True)
+
+
+def check_node(args: RayArgs) -> dict[str, Any]:
+    """Return the init container that does not end on a node that is not as its machine type should be.
+
+    It requests what the worker does: devices that an init container had are those of the first container (kubernetes
+    1.36.1: pkg/kubelet/cm/devicemanager/manager.go, devicesToReuse), and containers share the claims of their pod.
+    """
+    settings, container = args.settings, args.pod.container()
+    transport, machine = settings.fabric_row.transport, settings.machine
+    rdma = transport.rdma and bool(settings.nics_per_node)
+    words = [
+        f"--account={ACCOUNT_FOLDER}",
+        f"--message={MESSAGE}",
+        f"--namespace={settings.namespace}",
+        "--node=$(NODE_NAME)",
+        "--pod=$(POD_NAME)",
+        "--uid=$(POD_UID)",
+        f"--container={NODE_CHECK}",
+        f"--reason={CHECK_FAILED}",
+        f"--workers={GROUP_LABEL}={WORKER_GROUP}",
+        f"--gpus={container['resources']['limits'].get(GPU, 0)}",
+        *([f"--nics={settings.nics_per_node}"] if rdma else []),
+        *(["--all-up"] if rdma and not transport.spare_ports else []),
+        *([f"--gbps={machine.gbps_per_nic}"] if rdma and machine is not None and transport.port_rate else []),
+        *([] if args.users_cluster else [f"--node-events={EVENTS_NAMESPACE}"]),
+        *(["--reduce"] if settings.ray.check == "full" else []),
+    ]
+    names = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}
+    fields = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in names.items()]
+    # NCCL needs the variables that the fabric's setup sets, as in the worker.
+    setup = f"{args.pod.setup} || exit 1; " if args.pod.setup is not None else ""
+    return {
+        **container,
+        "name": NODE_CHECK,
+        "image": settings.ray.image,
+        "command": ["/bin/bash", "-c", f'{setup}exec python3 -c "$0" "$@"', CHECK.read_text(encoding="utf-8")],
+        "args": words,
+        "env": [*(variable(name, value) for name, value in pairs(settings.ray.env)), *container["env"], *fields],
+        "terminationMessagePath": MESSAGE,
+        "volumeMounts": [*container["volumeMounts"], API_MOUNT],
+    }
+
+
+def check_rights(args: RayArgs) -> list[dict[str, Any]]:
+    """Return the Role of the workers' account with which a check compares drivers and reports, and its binding."""
+    if args.settings.ray.check == "off" or args.existing_accounts:
+        return []
+    return role(f"{args.name}-{NODE_CHECK}", [LIST_PODS, WRITE_EVENTS], args.worker_account, args.settings.namespace)
+
+
+def event_rights(args: RayArgs) -> list[dict[str, Any]]:
+    """Return the Role of the workers' account in EVENTS_NAMESPACE, and its binding; none on a cluster of the user's."""
+    if args.settings.ray.check == "off" or args.users_cluster:
+        return []
+    namespace = args.settings.namespace
+    return role(f"{namespace}-{args.name}-{NODE_CHECK}", [WRITE_EVENTS], args.worker_account, namespace)

@@ -19,7 +19,7 @@ from infra.catalog.names import (
     GCS_PORT,
     OTHER_GROUP,
 )
-from infra.kubernetes.api_access import API_MOUNT, API_VOLUME, PLACE, read_place
+from infra.kubernetes.api_access import API_MOUNT, API_VOLUME, PLACE, check_node, read_place
 from infra.kubernetes.monitoring_objects import with_exporter
 from infra.kubernetes.pods import (
     ABANDONED_S,
@@ -191,8 +191,9 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     ray, pod = args.settings.ray, args.pod
     size, container = (ray.min_workers, ray.max_workers), {"name": "ray-worker", **pod.container()}
     spec = pod.pod()
-    if args.topology:
-        spec |= {"volumes": [*spec.get("volumes", ()), API_VOLUME], "initContainers": [read_place(args)]}
+    first = [*([read_place(args)] if args.topology else []), *([check_node(args)] if ray.check != "off" else [])]
+    if first:
+        spec |= {"volumes": [*spec.get("volumes", ()), API_VOLUME], "initContainers": first}
     group = _group(args, WORKER_GROUP, size, container, spec, args.worker_environment, pod)
     group["template"] = with_exporter(args, group["template"])
     return group | ({"rayStartParams": {"labels-file": PLACE}} if args.topology else {})

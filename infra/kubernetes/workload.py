@@ -16,7 +16,7 @@ from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core
 
 from infra.catalog.names import OUTPUTS_KEY, outputs_secret
-from infra.kubernetes.api_access import node_rights
+from infra.kubernetes.api_access import EVENTS_NAMESPACE, check_rights, event_rights, node_rights
 from infra.kubernetes.client_access import client_role
 from infra.kubernetes.monitoring_objects import rules, scraping
 from infra.kubernetes.operators import Operators
@@ -163,6 +163,10 @@ class Workload(pulumi.ComponentResource):
             accounts += _bound(f"{name}-start-once", start_once(args), opts, self._namespace)
         if rights := node_rights(args):
             accounts += _bound(f"{name}-nodes", rights, opts)
+        if rights := check_rights(args):
+            accounts += _bound(f"{name}-node-check", rights, opts, self._namespace)
+        if rights := event_rights(args):
+            accounts += _bound(f"{name}-node-events", rights, opts, EVENTS_NAMESPACE)
         manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))

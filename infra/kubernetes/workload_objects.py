@@ -20,6 +20,7 @@ from infra.catalog.names import (
     outputs_secret,
 )
 from infra.catalog.pins import POD_MONITORING_API, RAY_API
+from infra.kubernetes.api_access import check_rights
 from infra.kubernetes.client_access import client_role
 from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.monitoring_objects import INTERVAL, rules, scraping
@@ -80,6 +81,7 @@ def every_object(args: RayArgs) -> list[dict[str, Any]]:
         secrets.append(outputs_secret(args.name))
         objects.append(client_role(args))
     objects += [_object("v1", "Secret", secret) for secret in secrets]
+    objects += check_rights(args)
     objects += [dict(each) for each in (*args.pod.objects, *(args.folder.objects if args.folder else ()))]
     if args.settings.ray.mode == "service":
         objects.append(_object("v1", "ConfigMap", args.scripts, data=script_files(SERVICE_POD)))

@@ -121,6 +121,18 @@ class ClusterSettings(PodRules, ServiceRules):
             fix = "set ray.cpuWorkers to 0, or choose another ray.mode"
             yield Finding("All pods of an Indexed Job are alike, so it has no CPU workers.", fix)
 
+    @rule("ray.check", "ray.mode", source=CONTRACT)
+    def check_of_indexed_job(self) -> Findings:
+        if self.ray.check != "off" and self.ray.mode == "indexed-job":
+            fix = "set ray.check to off, or choose another ray.mode"
+            yield Finding("An Indexed Job fails with its first bad node, so a check cannot wait for another one.", fix)
+
+    @rule("ray.check", "ray.image", source=RAY_IMAGES)
+    def check_without_torch(self) -> Findings:
+        if self.ray.check == "full" and "torchrun" in _missing(self.ray.image):
+            fix = f"set ray.check to quick, or {OWN_IMAGE}"
+            yield Finding("The image has no torch, which the reduction of a full check needs.", fix)
+
     @rule("ray.minWorkers", "ray.maxWorkers", source=KUBERAY)
     def workers_min_above_max(self) -> Findings:
         least, most = self.ray.min_workers, self.ray.max_workers

@@ -174,6 +174,13 @@ class CloudRay(Section):
         description="Minutes without work after which Ray releases a worker and its node. A new GPU node may take "
         "hours to arrive; an idle one costs by the minute.",
     )
+    check: Literal["off", "quick", "full"] = Field(
+        "off",
+        title="check of nodes",
+        description="What is checked on a GPU node before its worker joins, and keeps the worker off a bad one: GPUs, "
+        "their memory's remapped rows and errors, RDMA NICs and their links, the driver's version (quick); also a "
+        "reduction of its GPUs over its NICs for two seconds (full).",
+    )
     head_cpus: Number = Field(
         HEAD_CPUS, ge=1, le=1024, title="CPUs", description="CPUs that the head's pod requests: drivers run there."
     )

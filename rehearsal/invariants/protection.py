@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from infra.catalog.names import NODE_CHECK
 from infra.naming import STACK
 from infra.settings import EksSettings, KubernetesSettings
 from infra.settings.common import pairs
@@ -149,9 +150,10 @@ def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
 
 def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
     """Head and workers have different accounts, and no container gets a token of the Kubernetes API but that of Ray's
-    autoscaler and the init containers that end before Ray starts: a RayJob's head reads that, a worker its node. No job
-    runs in these. Beyond its namespace, an account may get nodes only. A CronJob's pods have a separate account. A
-    user's account, which is not the stack's, may be that of all."""
+    autoscaler and the init containers that end before Ray starts: a RayJob's head reads that, a worker its node, which
+    it may check first. No job runs in these. An account may get nodes, and its RayJob; for a check, list pods and write
+    events about nodes. A CronJob's pods have a separate account. A user's account, which is not the stack's, may be
+    that of all."""
     users = stack.settings.ray.service_account if isinstance(stack.settings, KubernetesSettings) else None
     tokens = {name_of(node): node.inputs.get("automountServiceAccountToken") for node in stack.of("ServiceAccount")}
     wanted = {pods.spec.get("serviceAccountName"): False for pods in ray_pods(stack)}
@@ -170,18 +172,25 @@ def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
                 yield f"{pods}: container {container['name']} has a token of the Kubernetes API"
         scaler = (ray_spec(pods.owner) or {}).get("autoscalerOptions") if pods.name == "head" else None
         mounted = {mount["name"] for mount in (scaler or {}).get("volumeMounts") or ()}
-        for each in _readers(pods, f"/rayjobs/{name_of(pods.owner)}" if pods.name == "head" else _OWN_NODE):
+        readers = _readers(pods, f"/rayjobs/{name_of(pods.owner)}" if pods.name == "head" else _OWN_NODE)
+        if pods.name != "head" and stack.cluster.ray.check != "off":
+            readers += [each for each in pods.spec.get("initContainers") or () if each["name"] == NODE_CHECK]
+        for each in readers:
             mounted |= volumes & {mount["name"] for mount in each["volumeMounts"]}
         yield from differs(f"{pods}: tokens of the autoscaler and of init containers", volumes, mounted)
-    get_nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
-    bound = {
-        str(at(node, "roleRef.name"))
-        for node in stack.of("ClusterRoleBinding")
-        if any(subject.get("name") in wanted for subject in node.inputs["subjects"])
-    }
-    for node in stack.of("ClusterRole"):
-        if at(node, "metadata.name") in bound:
-            yield from differs(f"{name_of(node)}: rights", node.inputs["rules"], [get_nodes])
+    allowed = {"ClusterRole": [("nodes", "get")], "Role": [("rayjobs", "get")]}
+    if stack.cluster.ray.check != "off":
+        allowed["Role"] += [("pods", "list"), ("events", "create")]
+    for kind, rights in allowed.items():
+        bound = {
+            str(at(node, "roleRef.name"))
+            for node in stack.of(f"{kind}Binding")
+            if any(subject.get("name") in wanted for subject in node.inputs["subjects"])
+        }
+        for node in stack.of(kind):
+            if at(node, "metadata.name") in bound:
+                given = [(*rule["resources"], *rule["verbs"]) for rule in node.inputs["rules"]]
+                yield from (f"{name_of(node)}: right to {right}" for right in given if right not in rights)
 
 
 _OWN_NODE = "/api/v1/nodes/$(NODE_NAME)"

@@ -58,6 +58,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "cluster.systemMachine": "n2d-standard-16",
             "cluster.systemNodes": 5,
             "ray.podFile": "tests/rehearsal/pod.yaml",
+            "ray.check": "quick",
             "ray.cpuWorkers": 4,
             "ray.cpuWorkerCpus": 6,
             "ray.cpuWorkerMemoryGib": 24,
@@ -222,6 +223,8 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {
             "nodes.nics": 8,
             "fabric": "efa",
+            "ray.image": f"example/ray:{RAY}-py311-cu128",
+            "ray.check": "full",
             "otherNodes.max": 2,
             "otherNodes.gpus": 2,
             "otherNodes.cpus": 12,

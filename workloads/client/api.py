@@ -6,7 +6,7 @@ import http.client
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -40,8 +40,7 @@ class UnreachableError(WorkloadError):
 
     def __init__(self, message: str, status: int | None = None, *, refused: bool = False) -> None:
         super().__init__(message)
-        self.status = status
-        self.refused = refused
+        self.status, self.refused = status, refused
 
 
 class UnknownError(WorkloadError):
@@ -130,6 +129,7 @@ class JobsApi:
     forward: Forward | None = None
     patience_s: float = 30
     note: Callable[[str], None] = field(default=lambda _: None, repr=False)
+    kept_out: Callable[[], Mapping[str, str]] = field(default=dict, repr=False)  # Connection.kept_out
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     answered: bool = field(default=False, init=False)
@@ -143,8 +143,7 @@ class JobsApi:
     @property
     def headers(self) -> dict[str, str]:
         token = self.token.get_secret_value()
-        if not (token.isascii() and token.isprintable()):
-            # http.client's own error would print it.
+        if not (token.isascii() and token.isprintable()):  # http.client's own error would print it
             raise WorkloadError("the token in the stack's outputs contains characters that are invalid in HTTP headers")
         return {"Authorization": f"Bearer {token}"}
 

@@ -35,7 +35,7 @@ tar -cf - "$@"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimPlace:
+class ClaimStore:
     """A claim of a namespace, in the stack's cluster or that of kubectl's current context."""
 
     name: str

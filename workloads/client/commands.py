@@ -28,7 +28,7 @@ from workloads.client.submit import submit
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Flat, ResultOptions, option
 from workloads.results.events import new_id
-from workloads.terminal.console import present, write_json
+from workloads.terminal.console import present, say, write_json
 
 JobId = Annotated[str, option(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
 Origin = Annotated[
@@ -55,15 +55,16 @@ ray.get(ray.get_actor(name, SUPERVISOR_ACTOR_RAY_NAMESPACE).stop.remote())
 def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """Show the cluster's nodes and the jobs that run.
 
-    --json has {cluster, ray, nodes: [{ip, role, cpus, gpus}], cost, jobs}: the live
-    nodes, {now, most} in US dollars per hour by list prices or null, and the jobs
-    that are pending or running.
+    --json has {cluster, ray, nodes: [{ip, role, cpus, gpus}], kept_out, cost, jobs}:
+    the live nodes, the reasons of those that ray.check keeps out by name, {now, most}
+    in US dollars per hour by list prices or null, and the jobs that are pending or
+    running.
 
     Example: rdma-ray status --stack gke
     Exit codes: 0 shown, 1 error.
     """
     with Connection(options) as connection:
-        answer = _status(connection.api, connection.outputs)
+        answer = _status(connection.api, connection.outputs) | {"kept_out": connection.kept_out()}
     present(answer, _show_status, {"schema": "rdma-ray/status/1", **answer}, options.json_file)
 
 
@@ -250,6 +251,8 @@ def _show_status(answer: dict[str, Any], console: Console) -> None:
     for node in answer["nodes"]:
         table.add_row(node["ip"], node["role"], f"{node['cpus']:g}", f"{node['gpus']:g}")
     console.print(table)
+    for node, reason in sorted(answer["kept_out"].items()):
+        say(console, f"node {node} is kept out: {reason}", "yellow")
     if answer["cost"]:
         now, most = (dollars(answer["cost"][key]) for key in ("now", "most"))
         console.print(f"{now} an hour now, at most {most}, by list prices", highlight=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+import math
+import time
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cached_property
 
 from pydantic import SecretStr
@@ -10,10 +12,13 @@ from pydantic import SecretStr
 from infra.catalog.names import DASHBOARD_PORT, SERVE_PORT
 from workloads.client.api import JobsApi
 from workloads.client.forward import Forward
+from workloads.client.head import kept_out_of
 from workloads.client.kubectl import Kubectl
 from workloads.client.stack import forwarded, read_outputs, refuse_jobs
 from workloads.exits import WorkloadError
 from workloads.options import StackOptions
+
+KEPT_OUT_S = 5.0
 
 
 class Connection(AbstractContextManager["Connection"]):
@@ -25,6 +30,7 @@ class Connection(AbstractContextManager["Connection"]):
     def __init__(self, options: StackOptions) -> None:
         self.outputs = read_outputs(options)
         self._open = ExitStack()
+        self._kept_out: tuple[float, dict[str, str]] = (-math.inf, {})
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
@@ -32,7 +38,23 @@ class Connection(AbstractContextManager["Connection"]):
     @cached_property
     def api(self) -> JobsApi:
         """REST interface of the stack's Ray, through its own port-forward where the outputs have no address."""
-        return JobsApi.of(self.outputs, self.forward)
+        api = JobsApi.of(self.outputs, self.forward)
+        api.kept_out = self.kept_out
+        return api
+
+    def kept_out(self) -> dict[str, str]:
+        """Return the reason of each node that `ray.check` keeps out, by node; empty without Kubernetes.
+
+        Empty also where the account may not list pods: `rdma-ray doctor` reports that. One answer is for some seconds,
+        because a replayed log may have many lines about a wait.
+        """
+        asked, answer = self._kept_out
+        if self.outputs.on_kubernetes and time.monotonic() - asked > KEPT_OUT_S:
+            answer = {}
+            with suppress(WorkloadError):
+                answer = kept_out_of(self.kubectl)
+            self._kept_out = time.monotonic(), answer
+        return answer
 
     @cached_property
     def forward(self) -> Forward | None:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from infra.catalog.names import JOB_INDEX, JOB_NAME, NODE_TYPE, RAY_CLUSTER, SERVE_PORT
+from infra.catalog.names import (
+    CHECK_FAILED,
+    GROUP_LABEL,
+    JOB_INDEX,
+    JOB_NAME,
+    NODE_CHECK,
+    NODE_TYPE,
+    RAY_CLUSTER,
+    SERVE_PORT,
+)
 from infra.outputs import Outputs
 from workloads.client.kubectl import Kubectl
 from workloads.exits import WorkloadError
 from workloads.untrusted import MALFORMED
 
 Json = dict[str, Any]
+LONGEST = 1_000
+"""Characters of the reason why a node is kept out."""
 KUBERNETES_KINDS = {"cluster": "raycluster", "job": "rayjob", "indexed-job": "job", "service": "rayservice"}
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """Name of a pod or a container (Kubernetes docs, overview/working-with-objects/names, read 2026-11)."""
@@ -36,7 +47,7 @@ def explain(kubectl: Kubectl, outputs: Outputs) -> str | None:
         return _explain(kubectl, outputs)
 
 
-def places(kubectl: Kubectl, outputs: Outputs) -> list[Place]:
+def places(kubectl: Kubectl, outputs: Outputs) -> list[RayHost]:
     """Return the pods of Ray's nodes that have not ended, the newest first. WorkloadError as for `service`."""
     with _as_expected():
         label = JOB_NAME if outputs.ray.mode == "indexed-job" else RAY_CLUSTER
@@ -46,7 +57,7 @@ def places(kubectl: Kubectl, outputs: Outputs) -> list[Place]:
 
 
 @dataclass(frozen=True)
-class Place:
+class RayHost:
     """Where a node of Ray runs: a pod and its container, or a host. Its `name` may go into a command line.
 
     Attributes:
@@ -61,14 +72,14 @@ class Place:
     problem: str | None = None
 
 
-def _place(pod: Json) -> Place:
+def _place(pod: Json) -> RayHost:
     """Return the place of a pod. Ray's container is the first one (ray-project/kuberay#1379, read 2026-11)."""
     name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]
     if not (_NAME.fullmatch(name) and _NAME.fullmatch(container)):
         raise ValueError(f"{name!r} or {container!r} is not the name of a pod or a container")
     status, labels = pod.get("status") or {}, pod["metadata"].get("labels") or {}
     addresses = (name, status.get("podIP"), pod["spec"].get("nodeName"))
-    return Place(
+    return RayHost(
         name=name,
         addresses=tuple(address for address in addresses if isinstance(address, str)),
         head=labels.get(NODE_TYPE) == "head" or labels.get(JOB_INDEX) == "0",
@@ -107,6 +118,33 @@ def pod_state(pod: Json) -> str | None:
     reasons = [status, *waiting, *failed]
     reason = next((text for found in reasons if (text := found.get("message") or found.get("reason"))), "no reason yet")
     return f"{status.get('phase', 'Unknown')}: {' '.join(reason.split())}"
+
+
+def kept_out(pods: Iterable[Json], events: Iterable[Json]) -> dict[str, str]:
+    """Return why the check before a worker (`ray.check`) does not end, by node: the last event of each such pod."""
+    reasons: dict[str, Json] = {}
+    for event in events:
+        uid = str((event.get("involvedObject") or {}).get("uid"))
+        if event.get("reason") == CHECK_FAILED and _time(event) >= _time(reasons.get(uid) or {}):
+            reasons[uid] = event
+    found = {}
+    for pod in pods:
+        reason = reasons.get(str(pod["metadata"].get("uid")))
+        for each in (pod.get("status") or {}).get("initContainerStatuses") or ():
+            if reason and each.get("name") == NODE_CHECK and "running" in (each.get("state") or {}):
+                found[str(pod["spec"].get("nodeName"))] = " ".join(str(reason.get("message")).split())[:LONGEST]
+    return found
+
+
+def _time(event: Json) -> str:
+    return str(event.get("lastTimestamp") or "")
+
+
+def kept_out_of(kubectl: Kubectl) -> dict[str, str]:
+    """Return `kept_out` of the GPU workers in the namespace. WorkloadError if kubectl fails."""
+    with _as_expected():
+        events = kubectl.get("events", f"--field-selector=reason={CHECK_FAILED}")
+        return kept_out(kubectl.get("pods", f"--selector={GROUP_LABEL}"), events) if events else {}
 
 
 @contextmanager

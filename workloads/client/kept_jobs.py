@@ -17,12 +17,13 @@ from typing import Protocol
 
 from infra.catalog.names import LOCAL_HISTORY
 from infra.outputs import Outputs
+from infra.project import PROJECT
 from infra.terminal import printable
 from workloads import untrusted
 from workloads.client.answer import text_of
 from workloads.client.api import LAST_TIME, Job
-from workloads.client.claim import ClaimPlace
-from workloads.client.stack import PROJECT, name_of, read_outputs
+from workloads.client.claim import ClaimStore
+from workloads.client.stack import name_of, read_outputs
 from workloads.exits import WorkloadError
 from workloads.history.record import (
     END,
@@ -49,7 +50,7 @@ BUCKET = re.compile(r"(gs|s3)://[a-z0-9][a-z0-9._-]{1,220}(/(?!\.{1,2}(/|$))[\w.
 CLAIM = re.compile(r"claim:(?P<namespace>[a-z0-9-]{1,63})/(?P<claim>[a-z0-9.-]{1,253})", re.ASCII)
 
 
-class Place(Protocol):
+class JobStore(Protocol):
     """Storage with the records of jobs."""
 
     @property
@@ -64,7 +65,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True)
-class FolderPlace:
+class FolderStore:
     """Folder of this machine."""
 
     name: str
@@ -157,13 +158,13 @@ def _time(value: object) -> float | None:
     return untrusted.number(value, most=LAST_TIME / 1000)
 
 
-def kept_jobs(place: Place) -> list[KeptJob]:
+def kept_jobs(place: JobStore) -> list[KeptJob]:
     """Return the jobs that are kept in a place, newest first, without their logs."""
     found = [job for files in place.documents() if (job := KeptJob.of(files))]
     return sorted(found, key=lambda kept: kept.job.started or 0, reverse=True)
 
 
-def kept_job(place: Place, job_id: str) -> KeptJob:
+def kept_job(place: JobStore, job_id: str) -> KeptJob:
     """Return a job that is kept in a place. WorkloadError if there is none of this ID."""
     found = KeptJob.of(place.files(untrusted.file_name(job_id)))
     if found is None or found.job.id != job_id:
@@ -183,7 +184,7 @@ def kept_instead(options: StackOptions, job_id: str, error: WorkloadError) -> Ke
     return found
 
 
-def place_of(options: StackOptions, origin: str | None) -> Place:
+def place_of(options: StackOptions, origin: str | None) -> JobStore:
     """Return where the jobs of a stack are kept, or the place of `--from`. WorkloadError if there is none."""
     if origin is not None:
         return _named(origin, None)
@@ -192,13 +193,13 @@ def place_of(options: StackOptions, origin: str | None) -> Place:
     except WorkloadError as error:
         # A local stack leaves it.
         folder = PROJECT / LOCAL_HISTORY / name_of(options.stack)
-        if options.outputs_file is None and (folder / FOLDERS[0]).is_dir():
-            return FolderPlace(str(folder))
+        if options.outputs is None and (folder / FOLDERS[0]).is_dir():
+            return FolderStore(str(folder))
         raise WorkloadError(f"{error}\nfor the jobs of a stack that is down, name its storage with {FROM}") from None
     return place_of_outputs(outputs)
 
 
-def place_of_outputs(outputs: Outputs) -> Place:
+def place_of_outputs(outputs: Outputs) -> JobStore:
     """Return where the jobs of a stack are kept. WorkloadError if it keeps none."""
     storage = outputs.storage
     if storage is None:
@@ -209,13 +210,13 @@ def place_of_outputs(outputs: Outputs) -> Place:
     return _named(storage.source or storage.path, outputs)
 
 
-def _named(origin: str, outputs: Outputs | None) -> Place:
+def _named(origin: str, outputs: Outputs | None) -> JobStore:
     """Return the place of this name. WorkloadError if it is not a place."""
     if claim := CLAIM.fullmatch(origin):
-        return ClaimPlace(name=origin, **claim.groupdict(), outputs=outputs)
+        return ClaimStore(name=origin, **claim.groupdict(), outputs=outputs)
     if BUCKET.fullmatch(origin):
-        place: Place = resolve_name("workloads.preflight.buckets:bucket")(origin)
+        place: JobStore = resolve_name("workloads.preflight.buckets:bucket")(origin)
         return place
     if re.match(r"[a-z0-9]+:", origin):
         raise WorkloadError(f"--from {origin} is not a storage: use {FROM}")
-    return FolderPlace(origin)
+    return FolderStore(origin)

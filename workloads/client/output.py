@@ -22,7 +22,12 @@ from workloads.results.lines import TORCHRUN, RankLine
 from workloads.terminal.progress import ProgressView
 
 LONGEST_TEXT = 20_000  # characters of an event that are shown, from its end
-PHASES = {"placement": "reserving the nodes", "start": "starting the ranks", "run": "running"}
+PHASES = {
+    "placement": "reserving the nodes",
+    "check": "testing the nodes",
+    "start": "starting the ranks",
+    "run": "running",
+}
 SHOWN_RANK = 0
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

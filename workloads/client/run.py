@@ -246,9 +246,17 @@ def attend(
     """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, otherwise only this function."""
     results: list[dict[str, Any]] = []
     api.note = view.note
+
+    def heard(event: Event) -> None:
+        # The driver knows Ray's nodes only. A replayed line is from before.
+        if event["kind"] == "waiting" and (nodes := api.kept_out()):
+            event["text"] = f"{event['text']}; kept out by ray.check: {listed(nodes)}"
+        if listener is not None:
+            listener(event)
+
     try:
         with view:
-            job = follow(api, job_id, reader(view, results, listener, history))
+            job = follow(api, job_id, reader(view, results, heard, history))
     except KeyboardInterrupt:
         if not stop_on_interrupt:
             view.note(
@@ -260,6 +268,11 @@ def attend(
         view.note(f"job {job_id} is {job.status}")
         return Ended(Exit.STOPPED, None, job)
     return ended_of(view, job, results, has_result)
+
+
+def listed(nodes: Mapping[str, str]) -> str:
+    """Return the nodes that a check keeps out, and why, in one line."""
+    return ", ".join(f"{node} ({reason})" for node, reason in sorted(nodes.items()))
 
 
 def ended_of(view: View, job: Job, results: list[dict[str, Any]], has_result: bool = True) -> Ended:

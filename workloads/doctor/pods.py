@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from infra.catalog.names import GPU
+from workloads.client.head import kept_out
 from workloads.doctor.causes import CAUSES, CREATE_OBJECTS, MOUNTING, Cause, first
 from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import daemons_on, installer, machine_of, settled, waiting_reason
@@ -109,6 +110,7 @@ def pods(state: State) -> Iterator[Problem]:
     """A pod of Ray is pending, does not start, or is not ready: by quota, stockout, taint, claim, image and more."""
     installing = {problem.where.rpartition("node ")[2] for problem in installer(state)}
     daemons = {name_of(pod) for pod, *_ in daemons_on(state)}  # `daemons` reports them
+    events = list(state.objects("events"))
     for pod in state.objects("pods"):
         if name_of(pod) in daemons:
             continue
@@ -117,8 +119,20 @@ def pods(state: State) -> Iterator[Problem]:
             continue
         if condition(pod, "PodScheduled").get("status") == "False":
             yield from _without_node(state, pod, age)
-        elif pod["spec"].get("nodeName") not in installing:
+        elif pod["spec"].get("nodeName") not in installing and not kept_out([pod], events):
             yield from _not_started(state, pod, age)
+
+
+@check(
+    "node-check",
+    "pods",
+    "events",
+    cure="kubectl cordon NODE, delete the pod, and delete the node: its pool adds another (docs/health.md)",
+)
+def node_check(state: State) -> Iterator[Problem]:
+    """A node keeps its worker out: a GPU, a NIC or the driver is not as it should be (ray.check)."""
+    for node, reason in kept_out(state.objects("pods"), state.objects("events")).items():
+        yield Problem(f"node {node}", "ray.check keeps it out", reason)
 
 
 def _without_node(state: State, pod: Json, age: float) -> Iterator[Problem]:

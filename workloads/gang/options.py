@@ -28,6 +28,9 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
         30, ge=0, description="Seconds between SIGTERM and SIGKILL, for a checkpoint."
     )
     max_restarts: int = Field(0, ge=0, description="Times that a failed gang starts again.")
+    check: bool = Field(False, description="Test the nodes in pairs first, and start nothing if one is bad.")
+    hunt: Hidden[str] = ""
+    """Request of that test."""
     command: Hidden[tuple[str, ...]] = ()
     """Program and arguments. In mode torchrun: `torchrun OPTIONS SCRIPT …`, without --nnodes and --nproc-per-node."""
     mode: Hidden[Mode] = "driver"

@@ -25,27 +25,32 @@ NO_ANSWER = "does not answer"
 
 
 class BenchGang:
-    """Ranks of one run, placed all or none. On exit the context kills the actors and frees the nodes."""
+    """Ranks of one run, placed all or none. On exit the context kills the actors and frees the nodes.
+
+    Args:
+        reserved: Nodes that the caller has reserved, and keeps.
+    """
 
     rank: ClassVar[str] = "workloads.nccl.rank:Rank"
 
-    def __init__(self, options: GangOptions) -> None:
+    def __init__(self, options: GangOptions, reserved: Reservation | None = None) -> None:
         self.options = options
         self.nodes, self.per_node = options.world
         self.actors = Actors(self.rank, options.use_gpu, environment=options.environment)
         self.members: list[Member] = []  # by rank once placed
         self.seconds: dict[str, float] = {}  # by phase
-        self.reserved: Reservation | None = None
+        self.reserved, self.borrowed = reserved, reserved is not None
         self.evidence: Evidence | None = None  # set on exit if the ranks had started
 
     def __enter__(self) -> BenchGang:
         options = self.options
         try:
-            with phase("placement", self.seconds):
-                slots = options.gpus_per_rank if options.use_gpu else 1
-                self.reserved = Reservation(
-                    self.nodes, self.per_node * slots, options.use_gpu, options.wait_s, options.elastic
-                )
+            if self.reserved is None:
+                with phase("placement", self.seconds):
+                    slots = options.gpus_per_rank if options.use_gpu else 1
+                    self.reserved = Reservation(
+                        self.nodes, self.per_node * slots, options.use_gpu, options.wait_s, options.elastic
+                    )
             with phase("start", self.seconds):
                 # The first import of torch on a new machine can take as long as starting the node.
                 self._arrange(range(len(self.actors.start(self.reserved, self.per_node))), "the start")
@@ -61,7 +66,7 @@ class BenchGang:
         if self.members and (kind is None or issubclass(kind, Exception)):
             self.evidence = self.actors.evidence(self.options.logs, emit=emit)
         self.actors.close()
-        if self.reserved is not None:
+        if self.reserved is not None and not self.borrowed:
             self.reserved.close()
 
     @property

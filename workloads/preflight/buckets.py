@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from infra.terminal import printable
 from workloads import untrusted
-from workloads.client.kept_jobs import FolderPlace, Place
+from workloads.client.kept_jobs import FolderStore, JobStore
 from workloads.exits import WorkloadError
 from workloads.history.record import END, END_SCHEMA, FOLDERS, JOB, LARGEST_LOG, SCHEMA, document, part
 from workloads.preflight.aws_cli import AWS
@@ -26,9 +26,9 @@ NOTHING = "matched no objects"
 """What gcloud says of a pattern without a match (528.0.0: command_lib/storage/name_expansion.py)."""
 
 
-def bucket(name: str) -> Place:
+def bucket(name: str) -> JobStore:
     """Return the place in a bucket, by its address: `gs://…` or `s3://…`."""
-    return GcsPlace(name) if name.startswith("gs://") else S3Place(name)
+    return GcsStore(name) if name.startswith("gs://") else S3Store(name)
 
 
 def _read(cli: Cli, *arguments: str, largest: int) -> bytes:
@@ -45,7 +45,7 @@ def _inside(name: str, *parts: str) -> str:
 
 
 @dataclass(frozen=True)
-class GcsPlace:
+class GcsStore:
     """Bucket of Cloud Storage. `gcloud storage cat` prints the objects that match one after the other, by their names
     (528.0.0: surface/storage/cat.py, without parallel tasks)."""
 
@@ -74,7 +74,7 @@ class GcsPlace:
 
 
 @dataclass(frozen=True)
-class S3Place:
+class S3Store:
     """Bucket of S3. The AWS CLI downloads no object whose name leaves the folder (1.45.11: s3handler.py,
     `_warn_parent_reference`)."""
 
@@ -92,7 +92,7 @@ class S3Place:
             return place.files(folder)
 
     @contextmanager
-    def _downloaded(self, folder: str, largest: int, sizes: str, *only: str) -> Iterator[FolderPlace]:
+    def _downloaded(self, folder: str, largest: int, sizes: str, *only: str) -> Iterator[FolderStore]:
         """Download a folder of records, unless it is larger."""
         address = _inside(self.name, *([folder] if folder else []), "")
         where = urlsplit(address)
@@ -106,7 +106,7 @@ class S3Place:
                 target.mkdir(parents=True)
                 copy = ("--recursive", "--only-show-errors", *only, address, str(target))
                 _read(AWS, "s3", "cp", *copy, largest=largest)
-            yield FolderPlace(temporary)
+            yield FolderStore(temporary)
 
     def _sizes(self, answer: bytes) -> list[float]:
         """Return the sizes that AWS lists; null for none."""

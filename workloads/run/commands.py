@@ -32,6 +32,7 @@ from workloads.exits import Exit, WorkloadError
 from workloads.gang.kept import kept
 from workloads.gang.layout import KINDS, layout_of
 from workloads.gang.options import RunOptions
+from workloads.nccl.hunt.options import request_of
 from workloads.nccl.options import GangOptions
 from workloads.options import Flat, ResultOptions, option
 from workloads.results.events import new_id
@@ -258,7 +259,11 @@ def resolve(command: tuple[str, ...], options: RunOptions, found: Variables, out
         if layout is not None:
             gang |= {kind: getattr(layout, kind) for kind in KINDS}
             gang |= {"command": layout.fill(entry.command), "environment": found.plain | layout.environment}
+        if options.check:
+            gang["hunt"] = request_of(*placed.world, options.wait_s, outputs)
     else:
+        if options.check:
+            raise WorkloadError("--check: without --nodes the command runs once on the head: add --nodes 2")
         given = {"--max-restarts": options.max_restarts, **{f"--{kind}": size for kind, size in options.sizes.items()}}
         for name, value in given.items():
             if value:

@@ -17,6 +17,7 @@ from workloads.exits import Exit, WorkloadError, last_line
 from workloads.gang.options import RunOptions
 from workloads.gang.placement import Reservation
 from workloads.gang.ranks import RankFailure, RankGang
+from workloads.nccl.hunt.before import check_nodes
 from workloads.results.events import emit, phase
 from workloads.run.result import RunFailure, RunLayout, RunNode, RunResult
 
@@ -68,6 +69,9 @@ class Session:
         if self.reserved is None:
             with phase("placement", self.seconds):
                 self.reserved = Reservation(options.nodes, per_node, options.use_gpu, options.wait_s, options.elastic)
+            if options.hunt:
+                with phase("check", self.seconds):
+                    check_nodes(options.hunt, self.reserved, lambda text: emit("note", text=text))
         ranks = iter(range(options.nodes * per_node))
         self.nodes = [
             RunNode(host=spot.host, ip=spot.address, node_id=spot.node_id, ranks=[*islice(ranks, per_node)])

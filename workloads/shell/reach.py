@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from workloads.client.connection import Connection
-from workloads.client.head import Place, explain, places
+from workloads.client.head import RayHost, explain, places
 from workloads.exits import WorkloadError
 
 _SOURCE = urlsafe_b64encode(zlib.compress(Path(__file__).with_name("enter.py").read_bytes(), 9)).decode()
@@ -55,18 +55,18 @@ class Reach(ABC):
         self.stack = stack
 
     @abstractmethod
-    def places(self) -> list[Place]:
+    def places(self) -> list[RayHost]:
         """Return the nodes."""
 
     @abstractmethod
-    def ask(self, asked: Sequence[Place], port: int) -> tuple[list[tuple[Place, NodeReport]], list[str]]:
+    def ask(self, asked: Sequence[RayHost], port: int) -> tuple[list[tuple[RayHost, NodeReport]], list[str]]:
         """Return the reports of nodes, with the addresses that listen at a port, and why the others have none."""
 
     @abstractmethod
-    def run(self, place: Place, words: Sequence[str]) -> int:
+    def run(self, place: RayHost, words: Sequence[str]) -> int:
         """Run a command on a node with the streams of this process, and return its exit code, if it returns at all."""
 
-    def in_node(self, place: Place, command: Sequence[str]) -> list[str]:
+    def in_node(self, place: RayHost, command: Sequence[str]) -> list[str]:
         """Return the words of a command, or of a shell, in the environment of a node."""
         return self.program("node", self.token, place.addresses[0], *command)
 
@@ -92,11 +92,11 @@ class Reach(ABC):
 class PodReach(Reach):
     """Pods, by `kubectl exec`."""
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RayHost]:
         return places(self.stack.kubectl, self.stack.outputs)
 
-    def ask(self, asked: Sequence[Place], port: int) -> tuple[list[tuple[Place, NodeReport]], list[str]]:
-        def of(place: Place) -> NodeReport | str:
+    def ask(self, asked: Sequence[RayHost], port: int) -> tuple[list[tuple[RayHost, NodeReport]], list[str]]:
+        def of(place: RayHost) -> NodeReport | str:
             try:
                 return report(self.stack.kubectl.run(*_exec(place), *self.program("show", "", str(port))))
             except WorkloadError as error:
@@ -107,7 +107,7 @@ class PodReach(Reach):
         reports = [(place, answer) for place, answer in found if isinstance(answer, NodeReport)]
         return reports, [answer for _, answer in found if isinstance(answer, str)]
 
-    def run(self, place: Place, words: Sequence[str]) -> int:
+    def run(self, place: RayHost, words: Sequence[str]) -> int:
         terminal = ["-it"] if _has_terminal() else ["-i"]
         with self.stack.kubectl.guarded(*_exec(place, *terminal), *words) as process:
             code = None
@@ -118,7 +118,7 @@ class PodReach(Reach):
                     continue  # kubectl gets it as well, and ends
         return code if code >= 0 else 128 - code
 
-    def in_node(self, place: Place, command: Sequence[str]) -> list[str]:
+    def in_node(self, place: RayHost, command: Sequence[str]) -> list[str]:
         del place  # the container has its environment
         return list(command or SHELL)
 
@@ -129,14 +129,14 @@ class PodReach(Reach):
 class LocalReach(Reach):
     """The nodes of a local stack, which are processes of this machine."""
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RayHost]:
         nodes = [node for node in self.stack.api.nodes() if node.alive]
-        return [Place(node.name, (node.ip, node.name), node.head) for node in nodes]
+        return [RayHost(node.name, (node.ip, node.name), node.head) for node in nodes]
 
-    def ask(self, asked: Sequence[Place], port: int) -> tuple[list[tuple[Place, NodeReport]], list[str]]:
+    def ask(self, asked: Sequence[RayHost], port: int) -> tuple[list[tuple[RayHost, NodeReport]], list[str]]:
         return [(asked[0], report(_answer(self.program("show", self.token, str(port)), os.environ)))], []
 
-    def run(self, place: Place, words: Sequence[str]) -> int:
+    def run(self, place: RayHost, words: Sequence[str]) -> int:
         del place  # every node is this machine
         os.execv(words[0], [*words])
 
@@ -158,26 +158,26 @@ class LocalReach(Reach):
 class SlurmReach(LocalReach):
     """The nodes of an allocation, by steps of srun that share the CPUs and GPUs of Ray's step."""
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RayHost]:
         found = super().places()
         if bad := next((place.name for place in found if not _HOST.fullmatch(place.name)), None):
             raise WorkloadError(f"{bad!r} is not the name of a node: see `rdma-ray doctor`")
         return found
 
-    def ask(self, asked: Sequence[Place], port: int) -> tuple[list[tuple[Place, NodeReport]], list[str]]:
+    def ask(self, asked: Sequence[RayHost], port: int) -> tuple[list[tuple[RayHost, NodeReport]], list[str]]:
         said = _answer(self.step(asked, self.program("show", self.token, str(port))), _plain())
         reports = {each.node: each for each in map(report, said.splitlines())}
         found = [(place, reports[place.name]) for place in asked if place.name in reports]
         return found, [f"{place.name}: no answer" for place in asked if place.name not in reports]
 
-    def run(self, place: Place, words: Sequence[str]) -> int:
+    def run(self, place: RayHost, words: Sequence[str]) -> int:
         step = self.step([place], words, *(["--pty"] if _has_terminal() else []))
         try:
             os.execvpe(step[0], step, _plain())
         except OSError as error:
             raise _no_srun(error) from None
 
-    def step(self, on: Sequence[Place], words: Sequence[str], *options: str) -> list[str]:
+    def step(self, on: Sequence[RayHost], words: Sequence[str], *options: str) -> list[str]:
         """Return the words of a step on nodes, one task each."""
         if not (found := _CLUSTER.fullmatch(self.stack.outputs.ray.cluster)):
             raise WorkloadError(f"{self.stack.outputs.ray.cluster!r} is not a cluster of `rdma-ray slurm run`")
@@ -206,7 +206,7 @@ def report(said: str) -> NodeReport:
         raise WorkloadError(f"the answer is not a report: {error.errors()[0]['msg']}") from None
 
 
-def _exec(place: Place, *flags: str) -> list[str]:
+def _exec(place: RayHost, *flags: str) -> list[str]:
     return ["exec", *flags, place.name, f"--container={place.container}", "--"]
 
 

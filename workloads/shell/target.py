@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workloads.client.head import Place
+from workloads.client.head import RayHost
 from workloads.exits import WorkloadError
 from workloads.shell.reach import NodeReport, RankProcess, Reach
 
@@ -18,7 +18,7 @@ _RANK = re.compile(r"(?:rank:)?([0-9]{1,6})")
 class Target:
     """A node, or a rank on it. `report` is what the node has shown, if it was asked."""
 
-    place: Place
+    place: RayHost
     rank: RankProcess | None = None
     report: NodeReport | None = None
 
@@ -41,7 +41,7 @@ def target_of(way: Reach, where: str, job_id: str | None, port: int = 0) -> Targ
     return Target(place)
 
 
-def _node(way: Reach, places: Sequence[Place], where: str) -> Place:
+def _node(way: Reach, places: Sequence[RayHost], where: str) -> RayHost:
     found = [place for place in places if (place.head if where == HEAD else where in place.addresses)]
     if where == HEAD and found:
         return found[0]
@@ -55,7 +55,7 @@ def _node(way: Reach, places: Sequence[Place], where: str) -> Place:
     return found[0]
 
 
-def _rank(way: Reach, places: Sequence[Place], rank: int, job_id: str | None, port: int) -> Target:
+def _rank(way: Reach, places: Sequence[RayHost], rank: int, job_id: str | None, port: int) -> Target:
     reports, silent = way.ask(places, port) if places else ([], [])
     found = [(place, report, each) for place, report in reports for each in report.ranks]
     jobs = sorted({each.job for *_, each in found})

@@ -117,6 +117,7 @@ BREAKS: Mapping[Invariant, tuple[Change, ...]] = {
         Change(DWS, "RayJob", f"{WORKERS} spec initContainers 0 args 1", "--object=/api/v1/nodes"),
         Change(DWS, "ClusterRole", "rules 0 resources", ["nodes", "secrets"]),
         Change(DWS, "ClusterRole", "rules 0 verbs", ["*"]),
+        Change(DWS, "Role", "rules 0 resources", ["rayjobs", "secrets"]),
     ),
     protection.entry_points_start_once: (
         Change(DWS, "RayJob", "spec entrypoint", "python /app/train.py"),

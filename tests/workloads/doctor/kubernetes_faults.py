@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from infra.catalog.names import EFA, GPU
+from infra.catalog.names import CHECK_FAILED, EFA, GPU, NODE_CHECK
 from tests.workloads.doctor import states
 from tests.workloads.doctor.fault import Fault, named, planting, remove, set_condition
 from tests.workloads.doctor.states import HOUR, NOW, at, body
@@ -92,6 +92,14 @@ def not_started(state: State, /, reason: str) -> None:
 def without_ray_node(state: State) -> None:
     state.ray["nodes"].pop()
     state.probes.pop()
+
+
+def kept_out(state: State) -> None:
+    not_started("PodInitializing")(state)
+    pod = named(state, "pods", WORKER)
+    pod["status"]["initContainerStatuses"] = [{"name": NODE_CHECK, "state": {"running": {}}}]
+    event(state, CHECK_FAILED, "7 of 8 GPUs")
+    state.kubernetes["events"][-1]["involvedObject"]["uid"] = pod["metadata"]["uid"]
 
 
 def not_set_up(state: State) -> None:
@@ -261,6 +269,7 @@ FAULTS = [
     Fault("pods", ON_WORKER, "ends again and again", "--previous", GKE, not_started("CrashLoopBackOff")),
     Fault("pods", ON_WORKER, "the node cannot set it up", "volume, network or device", GKE, not_set_up),
     Fault("pods", ON_WORKER, "not ready for 60 min", "logs gke-ray-worker-2", GKE, not_started("Unknown")),
+    Fault("node-check", "node gpu-2", "keeps it out", "cordon", GKE, kept_out),
     Fault(
         "refused-pods",
         "RayCluster gke-ray",

@@ -181,3 +181,13 @@ def test_ray_train_script_runs_as_it_is_with_a_secret(cluster: Cluster, tmp_path
     assert SECRET not in json.dumps(entry) + "".join(job.lines)
     for file in (each for each in cluster.logs.rglob("*.*") if each.suffix in (".log", ".out", ".err", ".json")):
         assert SECRET not in file.read_text(errors="replace"), file
+
+
+def test_nodes_are_tested_before_the_ranks_start(cluster: Cluster) -> None:
+    """By the ranks of a short hunt on the same reserved nodes, which then run the user's."""
+    job = start(cluster, *GANG, "--check", "--", "python", "-c", "print('ran')").follow()
+    assert job.code == 0, job.lines
+    assert [event["text"] for event in job.events("note") if event["text"].startswith("checked 2 nodes in ")]
+    assert job.events("round") == []
+    assert job.result["seconds"].keys() >= {"placement", "check", "run"}
+    assert job.of(1) == ["ran"]

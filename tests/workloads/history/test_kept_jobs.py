@@ -19,7 +19,7 @@ from tests.hostile import ESCAPES, bounded_time
 from tests.workloads.stack_outputs import LOCAL, outputs
 from workloads.cli import main
 from workloads.client import claim
-from workloads.client.claim import ClaimPlace, manifest
+from workloads.client.claim import ClaimStore, manifest
 from workloads.client.kept_jobs import KeptJob, kept_job, kept_jobs, place_of_outputs
 from workloads.exits import Exit, WorkloadError
 from workloads.history.record import END, END_SCHEMA, JOB, LARGEST_FILE, SCHEMA, line, part
@@ -275,7 +275,7 @@ def test_archive_of_a_hostile_pod() -> None:
 
 def test_claim_of_the_outputs_uses_their_image_and_cluster() -> None:
     found = place_of_outputs(at("/shared", source="claim:team/shared", image="an/image"))
-    assert isinstance(found, ClaimPlace)
+    assert isinstance(found, ClaimStore)
     assert (found.namespace, found.claim) == ("team", "shared")
     assert found.outputs is not None
     assert found.outputs.storage is not None

@@ -18,7 +18,7 @@ import pytest
 
 from tests.clone import wait_until
 from tests.planted import ATTACKER, as_user, shared_folder
-from workloads.client.kept_jobs import FolderPlace, kept_job, kept_jobs
+from workloads.client.kept_jobs import FolderStore, kept_job, kept_jobs
 from workloads.history.record import END, JOB, LARGEST_LOG, JobRecord, line
 from workloads.history.recording import recording
 from workloads.history.writer import DAY_S, FULL_PART, LogCopy, remove_old
@@ -89,7 +89,7 @@ def test_command_ends_as_it_does_alone(code: int, tmp_path: Path) -> None:
     script = f"echo said; exit {code}" if code >= 0 else f"echo said; kill {code} $$"
     (tmp_path / "storage").mkdir()
     assert run(tmp_path / "storage", "sh", "-c", script).wait(60) == code
-    job = kept_job(FolderPlace(str(tmp_path / "storage")), "run-1")
+    job = kept_job(FolderStore(str(tmp_path / "storage")), "run-1")
     assert (job.job.exit_code, job.log, job.whole) == (code, "said\n", True)
     assert (tmp_path / "ray.log").read_text() == "said\n"
 
@@ -107,7 +107,7 @@ def test_signal_of_ray_reaches_the_command_once(signals: list[int], tmp_path: Pa
         os.killpg(process.pid, number)
     assert process.wait(30) == 0
     assert (tmp_path / "ray.log").read_text() == "ready\n1\n"
-    assert kept_job(FolderPlace(str(tmp_path / "storage")), "run-1").job.status == "STOPPED"
+    assert kept_job(FolderStore(str(tmp_path / "storage")), "run-1").job.status == "STOPPED"
 
 
 def test_killed_in_the_middle(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     os.kill(writer_in(tmp_path), signal.SIGKILL)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(20)
-    job = kept_job(FolderPlace(str(tmp_path / "storage")), "run-1")
+    job = kept_job(FolderStore(str(tmp_path / "storage")), "run-1")
     assert (job.job.status, job.job.exit_code, job.log, job.whole) == ("UNKNOWN", None, "begun\n", False)
 
 
@@ -223,7 +223,7 @@ def test_slow_storage_delays_the_end_only(tmp_path: Path, monkeypatch: pytest.Mo
         assert time.monotonic() - began < 5
         os.kill(pid, signal.SIGCONT)
         wait_until(lambda: (kept(tmp_path) / END).exists(), timeout_s=20)
-    assert len(kept_job(FolderPlace(str(tmp_path)), "run-1").log) == 1000 * 1001
+    assert len(kept_job(FolderStore(str(tmp_path)), "run-1").log) == 1000 * 1001
 
 
 @pytest.mark.parametrize("link", ["rdma-ray", "rdma-ray/jobs", "rdma-ray/jobs/run-1"])
@@ -249,7 +249,7 @@ def test_a_record_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     keep(tmp_path, b"first\n")
     keep(tmp_path, b"second\n")
     assert "File exists" in capsys.readouterr().err
-    assert kept_job(FolderPlace(str(tmp_path)), "run-1").log == "first\n"
+    assert kept_job(FolderStore(str(tmp_path)), "run-1").log == "first\n"
 
 
 def test_only_old_records_are_removed(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_only_old_records_are_removed(tmp_path: Path) -> None:
     assert all(folder.exists() for folder in stays)
     assert (stays[2] / "model.pt").exists()
     assert (outside / JOB).exists()
-    assert {job.job.id for job in kept_jobs(FolderPlace(str(tmp_path)))} == {"new", "other"}
+    assert {job.job.id for job in kept_jobs(FolderStore(str(tmp_path)))} == {"new", "other"}
 
 
 def test_a_start_removes_old_records(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,15 +12,17 @@ import torch
 import torch.distributed as dist
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
-from workloads.exits import WorkloadError
+from infra.outputs import Outputs
+from tests.workloads.stack_outputs import LOCAL
+from workloads.exits import Exit, WorkloadError
 from workloads.nccl import rank as ranks
 from workloads.nccl.gang import NO_ANSWER
-from workloads.nccl.hunt import driver
+from workloads.nccl.hunt import before, driver
 from workloads.nccl.hunt import rank as hunt_rank
 from workloads.nccl.hunt.driver import HuntGang
-from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.options import HuntOptions, request_of
 from workloads.nccl.hunt.rank import HuntRank
-from workloads.nccl.hunt.result import Answer, GroupProbe, Report
+from workloads.nccl.hunt.result import Answer, GroupProbe, Report, Round, Unit
 from workloads.nccl.kinds import RankPosition
 from workloads.nccl.result import Member
 
@@ -219,3 +222,54 @@ def test_burn_multiplies_random_data_and_counts_a_flipped_bit(rank: HuntRank, mo
     for matrix in seen[0]:
         assert matrix.std() == pytest.approx(1, abs=0.05)
         assert len(set(matrix.flatten().tolist())) > 0.99 * matrix.numel()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "bad", "code", "said"),
+    [
+        (2, None, None, "checked 2 nodes in"),
+        (4, None, None, "no unit is accused"),
+        (2, "wrong", Exit.WRONG_DATA, "--check: undecided: node-0, node-1 .*: wrong: as planted"),
+        (2, "hang", Exit.HANG, "--check: undecided: node-0, node-1 .*: hang: as planted"),
+        (4, "hang", Exit.HANG, "--check: node-1 .*does not answer in time"),
+        (4, "slow", Exit.BELOW, "--check: node-1 .*slow on the network"),
+    ],
+)
+def test_check_before_a_run_names_the_bad_node(
+    nodes: int, bad: Any, code: Exit | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two nodes alone have no reference, which is no fault. The nodes stay reserved."""
+
+    class Fleet:
+        gone: dict[int, str] = {}  # noqa: RUF012
+        evidence = None
+
+        def __init__(self, options: HuntOptions, reserved: Any) -> None:
+            assert (options.nodes, reserved) == (nodes, "reserved")
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
+        def units(self) -> list[Unit]:
+            place: dict[str, Any] = {"host": "h", "ip": "10.0.0.1", "machine": "m", "node_id": "n", "gpu": None}
+            return [Unit(unit=unit, name=f"node-{unit}", rails=[], **place) for unit in range(nodes)]
+
+        def answer(self, tests: Round) -> list[Answer]:
+            return [self._of(test) for test in tests]
+
+        def _of(self, test: GroupProbe) -> Answer:
+            if 1 not in test.units or bad is None:
+                return Answer([10.0] * test.count)
+            return Answer([1.0] * test.count) if bad == "slow" else Answer(broken=bad, detail="as planted")
+
+    monkeypatch.setattr(before, "HuntGang", Fleet)
+    notes: list[str] = []
+    reserved: Any = "reserved"
+    request = request_of(nodes, 1, 60, Outputs.model_validate(LOCAL | {"nodes": LOCAL["nodes"] | {"max": 4}}))
+    if code is None:
+        before.check_nodes(request, reserved, notes.append)
+        [note] = notes
+        assert re.search(said, note)
+    else:
+        with pytest.raises(WorkloadError, match=said) as error:
+            before.check_nodes(request, reserved, notes.append)
+        assert (error.value.code, notes) == (code, [])

@@ -243,6 +243,8 @@ def test_a_dry_run_sends_nothing_and_shows_what_would_run(
         (f"-- x {'y' * 130_000}", "Ray's shell accepts 120000"),
         ("--name", "requires an argument"),
         ("--env", "requires an argument"),
+        ("--check -- python train.py", "--check: without --nodes the command runs once on the head"),
+        ("--nodes 1 --check -- python train.py", "--check: 1 node has no other one"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_sent(

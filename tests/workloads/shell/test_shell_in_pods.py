@@ -260,7 +260,7 @@ def test_ports_are_checked_first(kubectl: Fake, capsys: pytest.CaptureFixture[st
 
 
 def test_the_guard_keeps_the_folder_of_a_command_that_goes_on(kubectl: Fake) -> None:
-    with Connection(StackOptions(outputs_file=kubectl.folder / "outputs.json")) as stack:
+    with Connection(StackOptions(outputs=str(kubectl.folder / "outputs.json"))) as stack:
         with stack.kubectl.guarded("exec", "a3u-head", "--", "sleep", "600") as process:
             pass
         assert process.returncode == -signal.SIGKILL

@@ -16,7 +16,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from workloads.exits import Exit, blames_peer, last_line
 from workloads.gang.actors import answers
-from workloads.gang.placement import all_nodes
+from workloads.gang.placement import Reservation, all_nodes
 from workloads.nccl.driver import describe, run
 from workloads.nccl.gang import EXTRA_PATIENCE_S, NO_ANSWER, BenchGang
 from workloads.nccl.hunt.options import HuntOptions
@@ -57,8 +57,8 @@ class HuntGang(BenchGang):
     rank = "workloads.nccl.hunt.rank:HuntRank"
     options: HuntOptions
 
-    def __init__(self, options: HuntOptions) -> None:
-        super().__init__(options)
+    def __init__(self, options: HuntOptions, reserved: Reservation | None = None) -> None:
+        super().__init__(options, reserved)
         self.gone: dict[int, str] = {}  # why a rank could not be started again
 
     def _join(self) -> None:

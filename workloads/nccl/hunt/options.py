@@ -87,3 +87,19 @@ class HuntOptions(GangOptions):
     def bytes(self) -> int:
         """Size of the all_gather over all ranks of a test."""
         return parse_size(self.size or "")
+
+
+SHORT = {"size": ("4M", "64M"), "iterations": (5, 5), "samples": (1, 3), "threshold": (0.5, 0.8)}
+"""Options without GPUs, and with: seconds per test, so a wider threshold than that of `bench hunt` (our choice)."""
+SHORT_S = 60.0
+
+
+def request_of(nodes: int, per_node: int, wait_s: float, outputs: Outputs) -> str:
+    """Return the request of a check of so many nodes. WorkloadError if there is nothing to compare."""
+    if nodes < 2:
+        raise WorkloadError(f"--check: {nodes} node has no other one to reduce with: add --nodes 2")
+    short = {name: pair[outputs.nodes.gpus_per_node > 0] for name, pair in SHORT.items()}
+    options = HuntOptions.model_validate(
+        {"nodes": nodes, "per_node": per_node, "wait_s": wait_s, "timeout_s": SHORT_S, "single": False, **short}
+    )
+    return options.resolve(outputs).to_json()
