@@ -36,21 +36,25 @@ DOUBLE = f"""
 import json, sys, types
 from pathlib import Path
 if any(word == "--container={NODE_CHECK}" for word in sys.orig_argv):
-    health = json.loads(Path("{IN_POD}/health.json").read_text())
+    health = {{}}
+
+    def read():
+        health.update(json.loads(Path("{IN_POD}/health.json").read_text()))
+        for number, state in enumerate(health["ports"]):
+            port = Path(f"/tmp/infiniband/mlx5_{{number}}/ports/1")
+            port.mkdir(parents=True, exist_ok=True)
+            (port / "state").write_text(state)
+
     nvml = types.ModuleType("ray._private.thirdparty.pynvml")
     nvml.NVMLError, nvml.NVML_ERROR_NOT_SUPPORTED = type("NVMLError", (Exception,), {{"value": 0}}), 3
     nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED = nvml.NVML_VOLATILE_ECC = 0
-    nvml.nvmlInit = nvml.nvmlShutdown = lambda: None
+    nvml.nvmlInit, nvml.nvmlShutdown = read, lambda: None
     nvml.nvmlSystemGetDriverVersion = lambda: health["driver"]
     nvml.nvmlDeviceGetCount = lambda: len(health["gpus"])
-    nvml.nvmlDeviceGetHandleByIndex = health["gpus"].__getitem__
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: health["gpus"][index]
     nvml.nvmlDeviceGetRemappedRows = lambda gpu: gpu
     nvml.nvmlDeviceGetTotalEccErrors = lambda *_: 0
     sys.modules[nvml.__name__] = nvml
-    for number, state in enumerate(health["ports"]):
-        port = Path(f"/tmp/infiniband/mlx5_{{number}}/ports/1")
-        port.mkdir(parents=True, exist_ok=True)
-        (port / "state").write_text(state)
     sys.argv.append("--infiniband=/tmp/infiniband")
 """
 FAULTS: dict[str, Json] = {
