@@ -116,7 +116,6 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {
             "ray.mode": "indexed-job",
             "ray.entrypoint": ENTRYPOINT,
-            "ray.historyDays": 7,
             "nodes.maxHours": 24,
             "ray.env": ["NCCL_DEBUG=WARN"],
             "ray.secrets": ["huggingface", "key=/secrets/key"],
@@ -210,6 +209,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "installKuberay": True,
             "storage.claim": "shared",
             "storage.mountPath": "/data",
+            "ray.historyDays": 7,
             "ray.serviceAccount": "training",
             "access.outputsSecret": True,
             "ray.secrets": ["huggingface", "key=/secrets/key"],
