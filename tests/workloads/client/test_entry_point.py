@@ -104,9 +104,9 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
         found.append((json.loads(request), dict(environment), rest))
         return Job(job_id, "FAILED", "", None, None, 9, {})
 
-    def execute(command: tuple[str, ...], environment: dict[str, str], masker: Masker) -> None:
+    def execute(command: tuple[str, ...], environment: dict[str, str], masker: Masker, record: None) -> None:
         found.append(({"command": list(command)}, environment, {"working_dir": str(Path.cwd())}))
-        assert masker.text("of the pod") == REDACTED
+        assert (masker.text("of the pod"), record) == (REDACTED, None), "a stack without storage"
         raise PermissionError(13, "recorded")
 
     monkeypatch.setattr(run, "run_driver", run_driver)
@@ -134,7 +134,7 @@ def test_gang_of_an_entry_point_uploads_nothing(started: Started, tmp_path: Path
         "secrets_here": True,
     }
     assert "HF_TOKEN" not in variables
-    assert rest == {"working_dir": f"local://{tmp_path}", "private": {"HF_TOKEN": "of the pod"}}
+    assert rest == {"working_dir": f"local://{tmp_path}", "private": {"HF_TOKEN": "of the pod"}, "record": None}
 
 
 @pytest.mark.parametrize(
