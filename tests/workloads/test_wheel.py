@@ -190,3 +190,7 @@ def test_a_script_runs_on_the_cluster(installed: Installed, cluster: Cluster) ->
     listed = json.loads(installed.rdma_ray("list", "--json", **outputs).stdout)["jobs"]
     assert [each["status"] for each in listed if each["id"] == job] == ["SUCCEEDED"]
     assert installed.rdma_ray("doctor", **outputs).returncode == 0
+    # Without the stack, as after `down`.
+    assert cluster.outputs.storage is not None
+    kept = installed.rdma_ray("logs", job, "--all", "--from", str(cluster.outputs.storage.history))
+    assert (kept.returncode, kept.stdout) == (0, followed.stdout), kept.stderr
