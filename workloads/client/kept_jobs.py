@@ -50,6 +50,10 @@ BUCKET = re.compile(r"(gs|s3)://[a-z0-9][a-z0-9._-]{1,220}(/(?!\.{1,2}(/|$))[\w.
 CLAIM = re.compile(r"claim:(?P<namespace>[a-z0-9-]{1,63})/(?P<claim>[a-z0-9.-]{1,253})", re.ASCII)
 
 
+class NoStorageError(WorkloadError):
+    """The stack keeps no job."""
+
+
 class JobStore(Protocol):
     """Storage with the records of jobs."""
 
@@ -173,10 +177,15 @@ def kept_job(place: JobStore, job_id: str) -> KeptJob:
 
 
 def kept_instead(options: StackOptions, job_id: str, error: WorkloadError) -> KeptJob:
-    """Return the kept job that Ray, by this error, does not show. WorkloadError with both reasons if it is not kept."""
+    """Return the kept job that Ray, by this error, does not show.
+
+    WorkloadError with both reasons if it is not kept, and with Ray's if the stack keeps none.
+    """
     try:
         place = place_of(options, None)
         found = kept_job(place, job_id)
+    except NoStorageError:
+        raise error from None
     except WorkloadError as missing:
         reason = str(missing).removeprefix(str(error)).strip()
         raise WorkloadError(f"{error}\n{reason}", error.code) from None
@@ -203,7 +212,7 @@ def place_of_outputs(outputs: Outputs) -> JobStore:
     """Return where the jobs of a stack are kept. WorkloadError if it keeps none."""
     storage = outputs.storage
     if storage is None:
-        raise WorkloadError(
+        raise NoStorageError(
             f"{outputs.ray.cluster!r} has no storage, so no job is kept after its cluster: set storage.bucket, or"
             " storage.claim on kubernetes, and `make up`"
         )

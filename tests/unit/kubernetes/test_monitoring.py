@@ -13,6 +13,7 @@ import ray
 import yaml
 
 from infra.catalog.names import METRICS_PORTS, NIC_METRICS_PORT
+from infra.catalog.pins import POD_MONITORING_API
 from infra.eks.addons import dcgm_values
 from infra.existing.cloud import outside_namespace
 from infra.kubernetes.monitoring_objects import GRAFANA_LABEL
@@ -165,7 +166,7 @@ def test_rules_have_the_price_of_the_stack_and_its_namespace() -> None:
 
 
 def test_rules_of_another_stack_in_a_users_gke_cluster_are_looked_up() -> None:
-    path = "/apis/monitoring.googleapis.com/v1/clusterrules/a-ray"
+    path = f"/apis/{POD_MONITORING_API}/clusterrules/a-ray"
     assert path in outside_namespace(_args(GKE, "google"))
     assert path not in outside_namespace(_args(GKE, "none"))
 
