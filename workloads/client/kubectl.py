@@ -84,8 +84,9 @@ class Kubectl(AbstractContextManager["Kubectl"]):
         """
         return self.read(*arguments).decode("utf-8", "replace")
 
-    def read(self, *arguments: str, largest: int = LARGEST, timeout_s: float = TIMEOUT_S) -> bytes:
+    def read(self, *arguments: str, largest: int | None = None, timeout_s: float = TIMEOUT_S) -> bytes:
         """Return the output as `run` does, within other limits."""
+        largest = largest or LARGEST
         # Without the program of an `exec`.
         shown = arguments[: arguments.index("--")] if "--" in arguments else arguments
         name = f"kubectl {' '.join(shown)}"

@@ -22,9 +22,10 @@ from workloads.gang.masked import SIGNALS, STOPPING, child
 from workloads.history.record import JobRecord
 from workloads.history.recording import recording
 
-LATE_S = 1.0
+LATE_S = 0.2
 """Seconds after the start of the driver in which a signal may be for this process only: Ray lists the processes of a
-job before it signals them (dashboard/modules/job/job_supervisor.py, 2.60)."""
+job before it signals them (dashboard/modules/job/job_supervisor.py, 2.60). Later, the driver would get it twice, and
+the second one ends a Python that is about to exit."""
 
 
 def kept(words: Sequence[str], record: JobRecord | None) -> list[str]:

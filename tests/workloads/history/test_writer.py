@@ -102,7 +102,7 @@ def test_signal_of_ray_reaches_the_command_once(signals: list[int], tmp_path: Pa
     wait = "print('ready', flush=True)\nfor _ in range(40): time.sleep(.1)\nprint(len(n))"
     process = run(tmp_path / "storage", sys.executable, "-c", f"{handler}\n{wait}")
     wait_until(lambda: (tmp_path / "ray.log").read_text() == "ready\n", timeout_s=20)
-    time.sleep(1.1)  # LATE_S
+    time.sleep(0.3)  # LATE_S
     for number in signals:
         os.killpg(process.pid, number)
     assert process.wait(30) == 0
