@@ -1,6 +1,6 @@
 """What somebody who runs jobs needs of Kubernetes: the stack's outputs in a Secret, and a Role. Imports no Pulumi.
 
-Nobody is bound to the Role: an administrator binds whom the stack does not know (docs/install.md).
+There is no RoleBinding: an administrator binds the users, whom the stack does not know (docs/install.md).
 """
 
 from __future__ import annotations

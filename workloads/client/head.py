@@ -120,20 +120,23 @@ def pod_state(pod: Json) -> str | None:
     return f"{status.get('phase', 'Unknown')}: {' '.join(reason.split())}"
 
 
-def kept_out(pods: Iterable[Json], events: Iterable[Json]) -> dict[str, str]:
-    """Return why the check before a worker (`ray.check`) does not end, by node: the last event of each such pod."""
+def failing_checks(pods: Iterable[Json], events: Iterable[Json]) -> Iterator[tuple[Json, str]]:
+    """Yield each pod whose check of its node (`ray.check`) does not end, and why: the message of its last event."""
     reasons: dict[str, Json] = {}
     for event in events:
         uid = str((event.get("involvedObject") or {}).get("uid"))
         if event.get("reason") == CHECK_FAILED and _time(event) >= _time(reasons.get(uid) or {}):
             reasons[uid] = event
-    found = {}
     for pod in pods:
         reason = reasons.get(str(pod["metadata"].get("uid")))
         for each in (pod.get("status") or {}).get("initContainerStatuses") or ():
             if reason and each.get("name") == NODE_CHECK and "running" in (each.get("state") or {}):
-                found[str(pod["spec"].get("nodeName"))] = " ".join(str(reason.get("message")).split())[:LONGEST]
-    return found
+                yield pod, " ".join(str(reason.get("message")).split())[:LONGEST]
+
+
+def kept_out(pods: Iterable[Json], events: Iterable[Json]) -> dict[str, str]:
+    """Return the reason of each node that keeps its worker out, by node."""
+    return {str(pod["spec"].get("nodeName")): reason for pod, reason in failing_checks(pods, events)}
 
 
 def _time(event: Json) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from infra.catalog.names import GPU
-from workloads.client.head import kept_out
+from workloads.client.head import failing_checks, kept_out
 from workloads.doctor.causes import CAUSES, CREATE_OBJECTS, MOUNTING, Cause, first
 from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import daemons_on, installer, machine_of, settled, waiting_reason
@@ -110,16 +110,16 @@ def pods(state: State) -> Iterator[Problem]:
     """A pod of Ray is pending, does not start, or is not ready: by quota, stockout, taint, claim, image and more."""
     installing = {problem.where.rpartition("node ")[2] for problem in installer(state)}
     daemons = {name_of(pod) for pod, *_ in daemons_on(state)}  # `daemons` reports them
-    events = list(state.objects("events"))
+    checked = {name_of(pod) for pod, _ in failing_checks(state.objects("pods"), state.objects("events"))}
     for pod in state.objects("pods"):
-        if name_of(pod) in daemons:
+        if name_of(pod) in daemons or name_of(pod) in checked:  # `node-check` reports these
             continue
         phase, age = (pod.get("status") or {}).get("phase"), state.age(pod["metadata"].get("creationTimestamp"))
         if phase in ("Succeeded", "Failed") or pod["metadata"].get("deletionTimestamp") or is_true(pod, "Ready"):
             continue
         if condition(pod, "PodScheduled").get("status") == "False":
             yield from _without_node(state, pod, age)
-        elif pod["spec"].get("nodeName") not in installing and not kept_out([pod], events):
+        elif pod["spec"].get("nodeName") not in installing:
             yield from _not_started(state, pod, age)
 
 
