@@ -52,6 +52,7 @@ class Job:
     """A job of the cluster. Times are seconds since 1970; `exit_code` is the driver's, once it ended.
 
     `node` is the ID of the driver's node, once it has one. A job that was not `submitted` is a driver that connected.
+    `driver` is the ID by which Ray's actors and placement groups name it, once it has connected to Ray.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Job:
     metadata: dict[str, str]
     node: str | None = None
     submitted: bool = True
+    driver: str | None = None
 
     @property
     def terminal(self) -> bool:
@@ -89,6 +91,7 @@ class Job:
             metadata={name: text for name, text in of_user.items() if isinstance(text, str)},
             node=texts.get("driver_node_id"),
             submitted=details.get("type") != "DRIVER",
+            driver=texts.get("job_id"),
         )
 
 

@@ -17,10 +17,11 @@ from infra.terminal import dollars, printable
 from workloads import untrusted
 from workloads.client.api import Job, JobsApi, reaches
 from workloads.client.connection import Connection
-from workloads.client.follow import lines_of
+from workloads.client.follow import follow, lines_of
 from workloads.client.kept_jobs import kept_instead, kept_job, kept_jobs, place_of
 from workloads.client.kinds import kind_of
 from workloads.client.output import LineOptions, RunView, output_of
+from workloads.client.placement_groups import Holder, ender, left_by
 from workloads.client.run import python_of, reader
 from workloads.client.show import STOP, row_of, rows_of, show_kept, show_run
 from workloads.client.stack import read_outputs
@@ -198,11 +199,18 @@ def stop(
             help=f"Seconds to wait until it has ended. [default: the grace of its run, and {STOP_S}]",
         ),
     ] = None,
+    detached: Annotated[
+        bool, option(help="End also the detached actors and placement groups of the job, which Ray keeps.")
+    ] = False,
     options: Flat[ResultOptions] = ResultOptions(),
 ) -> None:
     """Stop a job, and wait until it is stopped.
 
-    Its processes get SIGTERM, and SIGKILL after the --grace of its run.
+    Its processes get SIGTERM, and SIGKILL after the --grace of its run. What it
+    leaves on the cluster is listed: detached actors and placement groups.
+
+    --json has {stopped, left: [{kind, name, class, cpus, gpus}], ended} and the
+    fields of a job in `list`; ended is whether what is left was ended, too.
 
     Example: rdma-ray stop run-20261123-110907-a1b2c3
     Exit codes: 0 stopped, or over already; 1 error.
@@ -215,16 +223,42 @@ def stop(
         if not before.terminal:
             ask = None if reaches(job_id) else lambda: _ask_supervisor(stack, job_id)
             job = api.stop(job_id, STOP_S + _grace(job) if wait_s is None else wait_s, ask)
+        try:
+            left = left_by(api, job)
+        except WorkloadError as error:
+            if detached:
+                raise
+            # The job is stopped in any case.
+            print(printable(f"whether job {job_id} left actors on the cluster is unknown: {error}"), file=sys.stderr)
+            left = []
+        if left and detached:
+            _end(stack, left)
     prefix = "is over already: " if before.terminal else ""
     print(printable(f"job {job_id} {prefix}{job.status}"), file=sys.stderr)
+    for holder in left:
+        print(printable(f"{'ended' if detached else 'left on the cluster'}: {holder}"), file=sys.stderr)
+    if left and not detached:
+        print(printable(f"`rdma-ray stop {job_id} --detached` ends them"), file=sys.stderr)
     if options.json_file:
-        write_json({"schema": "rdma-ray/stop/1", "stopped": not before.terminal, **row_of(job)}, options.json_file)
+        found = {"left": [holder.as_json() for holder in left], "ended": bool(left) and detached}
+        document = {"schema": "rdma-ray/stop/1", "stopped": not before.terminal, **found, **row_of(job)}
+        write_json(document, options.json_file)
 
 
 def _ask_supervisor(stack: Connection, job_id: str) -> None:
     """Stop a job that Ray's head cannot stop, by another job that asks its supervisor, as Ray's agent does."""
     words = [python_of(stack.outputs), "-c", STOPPER, json.dumps(job_id)]
     submit(stack.api, new_id(STOP), words, metadata={"workload": STOP})
+
+
+def _end(stack: Connection, left: list[Holder]) -> None:
+    """End actors and placement groups by a job. WorkloadError with the end of its log if it fails."""
+    api, job_id = stack.api, new_id(STOP)
+    submit(api, job_id, [python_of(stack.outputs), *ender(left)], metadata={"workload": STOP})
+    lines: list[str] = []
+    if (job := follow(api, job_id, lines.append)).status != "SUCCEEDED":
+        reason = " ".join(lines[-1:]) or job.message
+        raise WorkloadError(f"the detached actors and placement groups were not ended: job {job_id}: {reason}")
 
 
 def _grace(job: Job) -> float:

@@ -13,8 +13,12 @@ SHORTEST_PAUSE_S = 0.5
 PATIENCE_S = 300  # the job runs on while a laptop changes its network
 
 
-def follow(api: JobsApi, job_id: str, on_line: Callable[[str], None]) -> Job:
+def follow(
+    api: JobsApi, job_id: str, on_line: Callable[[str], None], on_poll: Callable[[Job], None] = lambda _: None
+) -> Job:
     """Pass every line of the job's log to `on_line`, once and in order, until the job is over, and return the job.
+
+    `on_poll` gets the job at every poll before its end.
 
     Ray's own tail ends without an error when the connection drops (ray#51601, #57002, #60665), and a new one starts
     over. This polls the whole log, which only grows. Lines have no line end. A last line without one is passed when
@@ -50,6 +54,7 @@ def follow(api: JobsApi, job_id: str, on_line: Callable[[str], None]) -> Job:
             if pending:
                 on_line(pending)
             return job
+        on_poll(job)
         api.sleep(max(SHORTEST_PAUSE_S, len(text) / BYTES_PER_SECOND))
 
 

@@ -14,13 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from infra.outputs import Outputs
+from infra.outputs import Nodes, Outputs
 from infra.terminal import printable
 from workloads.client.api import Job, JobsApi, exit_code
 from workloads.client.connection import Connection
 from workloads.client.entry_point import run_driver
 from workloads.client.follow import follow
 from workloads.client.kinds import JobKind, kind_of
+from workloads.client.placement_groups import Waits
 from workloads.client.stack import entry_point_of
 from workloads.client.submit import JOB_ID, own_package, submit
 from workloads.evidence.raw_log import LogFolder
@@ -242,8 +243,13 @@ def attend(
     *,
     has_result: bool = True,
     history: int = 0,
+    nodes: Nodes | None = None,
 ) -> Ended:
-    """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, otherwise only this function."""
+    """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, otherwise only this function.
+
+    Args:
+        nodes: The stack's nodes, of a job that is a Ray driver: shows what its placement groups wait for.
+    """
     results: list[dict[str, Any]] = []
     api.note = view.note
 
@@ -254,9 +260,17 @@ def attend(
         if listener is not None:
             listener(event)
 
+    waits = Waits(api, nodes) if nodes is not None else None
+
+    def on_poll(job: Job) -> None:
+        for text, seconds in waits.look(job) if waits is not None else ():
+            event = {"kind": "waiting", "text": text, "seconds": seconds}
+            heard(event)
+            view.event(event)
+
     try:
         with view:
-            job = follow(api, job_id, reader(view, results, heard, history))
+            job = follow(api, job_id, reader(view, results, heard, history), on_poll)
     except KeyboardInterrupt:
         if not stop_on_interrupt:
             view.note(

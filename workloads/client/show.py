@@ -51,7 +51,14 @@ def show_run(stack: Connection, job: Job, lines: LineOptions, json_file: str | N
         history = stack.api.logs(job).count("\n")
         if history:
             view.hold(tail)
-    ended = attend(stack.api, job.id, view, stop_on_interrupt=False, has_result=kind.read is not None, history=history)
+    nodes = stack.outputs.nodes if isinstance(view, RunView) and not view.gang else None
+    ended = attend(
+        *(stack.api, job.id, view),
+        stop_on_interrupt=False,
+        has_result=kind.read is not None,
+        history=history,
+        nodes=nodes,
+    )
     return _concluded(stack.outputs.ray.cluster, stack.outputs.machine, ended, kind, json_file)
 
 

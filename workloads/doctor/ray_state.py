@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from infra.catalog.names import GPU, NODE_TYPE
 from infra.catalog.pins import RAY_IN
 from infra.terminal import dollars
+from workloads.client.placement_groups import Holder, Room, holders, shapes_of, shown, total
 from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import gpu_nodes
 from workloads.doctor.objects import is_true, labels, name_of
@@ -144,49 +145,54 @@ def requests(state: State) -> Iterator[Problem]:
     if waiting_pods(state):
         return  # nodes are on their way, or the pods' check says why not
     submissions = {job.get("job_id"): job.get("submission_id") for job in state.ray["jobs"]}
+    room = Room.of(state.ray["nodes"], state.outputs.nodes)
+    most = max(len(alive(state)), state.outputs.nodes.max)
     for group in state.ray["placement groups"]:
         if group["state"] not in ("PENDING", "RESCHEDULING"):
             continue
         stats = group.get("stats") or {}
         age = state.time - int(stats.get("creation_request_received_ns") or 0) / 1e9
-        shapes = [bundle["unit_resources"] for bundle in group.get("bundles") or []]
-        if age < PENDING_S and all(_fits(state, shape) for shape in shapes):
+        shapes, infeasible = shapes_of(group), stats.get("scheduling_state") == "INFEASIBLE"
+        if age < PENDING_S and room.never(shapes, infeasible) is None:
             continue
         job = submissions.get(group.get("creator_job_id")) or group.get("creator_job_id")
         where = f"placement group {group['name'] or group['placement_group_id'][:12]} of job {job}"
-        text = f"{stats.get('scheduling_state')} for {age / 60:.0f} min: {_shown(shapes)}"
-        yield Problem(where, _unmet(state, shapes), text)
+        text = f"{stats.get('scheduling_state')} for {age / 60:.0f} min: {shown(shapes)}"
+        yield Problem(where, _unmet(room, shapes, infeasible, most), text)
     for line in state.ray.get("demands") or []:
         shape, _, count = line.rpartition(": ")
         wanted = literal_eval(shape) if re.fullmatch(r"\{[^{}]*\}", shape) else {}
-        if wanted and not _fits(state, wanted):
-            yield Problem("tasks or actors", f"no node has {_shown([wanted])}", f"pending: {count}")
+        if wanted and not room.fits(wanted):
+            yield Problem("tasks or actors", f"no node has {shown([wanted])}", f"pending: {count}")
 
 
-def _unmet(state: State, shapes: list[Json]) -> str:
-    for shape in shapes:
-        if not _fits(state, shape):
-            return f"no node has {_shown([shape])}"
-    if len(shapes) > (room := max(len(alive(state)), state.outputs.nodes.max)):
-        return f"its {len(shapes)} bundles may need as many nodes; there are {room} at most"
+def _unmet(room: Room, shapes: list[Json], infeasible: bool, most: int) -> str:
+    if reason := room.never(shapes, infeasible):
+        return f"it can never fit: {reason}"
+    if len(shapes) > most:
+        return f"its {len(shapes)} bundles may need as many nodes; there are {most} at most"
     return "waits for others to release their resources"
 
 
-def _fits(state: State, shape: Json) -> bool:
-    """Return whether a live node, or one that the autoscaler may add, has these resources in total."""
-    nodes = [node["resources_total"] for node in state.ray["nodes"] if node["state"] == "ALIVE"]
-    its = state.outputs.nodes
-    if its.elastic and len(alive(state)) < its.max:
-        nodes.append({"CPU": its.cpus_per_node, "GPU": its.gpus_per_node, "memory": float("inf")})
-    return any(all(node.get(name, 0) >= amount for name, amount in shape.items()) for node in nodes)
-
-
-def _shown(shapes: Iterable[Json]) -> str:
-    counts: dict[str, int] = {}
-    for shape in shapes:
-        text = ", ".join(f"{amount:g} {name}" for name, amount in shape.items())
-        counts[text] = counts.get(text, 0) + 1
-    return "; ".join(f"{count} x ({text})" if count > 1 else text for text, count in counts.items())
+@check(
+    "detached",
+    "ray placement groups",
+    "ray actors",
+    "ray jobs",
+    cure="rdma-ray stop ID --detached, if nothing uses them",
+)
+def detached(state: State) -> Iterator[Problem]:
+    """Detached actors or placement groups of a job that is over hold CPUs or GPUs."""
+    over = {job.get("job_id"): job for job in state.ray["jobs"] if job["status"] not in ("PENDING", "RUNNING")}
+    found: dict[str, list[Holder]] = {}
+    for holder in holders(state.ray["placement groups"], state.ray["actors"]):
+        if holder.detached and holder.amounts and holder.job in over and not holder.of_ray:
+            found.setdefault(holder.job, []).append(holder)
+    for driver, its in found.items():
+        what = shown([total(holder.amounts for holder in its)])
+        where, seen = f"job {over[driver].get('submission_id') or driver}", "; ".join(map(str, its))
+        cause = f"it is over, and its detached actors and placement groups hold {what}"
+        yield Problem(where, cause, seen, severity="warning")
 
 
 @check("jobs", "ray jobs", cure="rdma-ray logs ID; stop it: rdma-ray stop ID")

@@ -47,8 +47,10 @@ def run_command(
     removes the secrets from the command's output, and keeps the output.
     """
     # The image's interpreter need not be on PATH.
+    # NeMo-RL gives the driver's whole environment to ray.init, which refuses what the job's runtime_env has already.
+    driver = {"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    variables = os.environ | {"PATH": path} | environment | secrets
+    variables = os.environ | driver | {"PATH": path} | environment | secrets
     sys.stdout.flush()
     try:
         if secrets or record is not None:

@@ -43,6 +43,17 @@ def idle(state: State, seconds: float) -> None:
     job(end_time=int((NOW - seconds) * 1000))(state)
 
 
+def detached(state: State) -> None:
+    """An actor and a group outlive a job. Actors of Ray Serve, and without CPUs and GPUs, are no problem."""
+    job(status="STOPPED", job_id="02000000", end_time=int((NOW - 60) * 1000))(state)
+    row = {"state": "ALIVE", "job_id": "02000000", "is_detached": True, "class_name": "Judge", "name": "judge"}
+    for namespace, amounts in (("mine", {"GPU": 0.5}), ("serve", {"CPU": 1.0}), ("mine", {})):
+        actor = {"actor_id": "a1", "ray_namespace": namespace, "required_resources": amounts}
+        state.ray["actors"].append(row | actor)
+    group("FINISHED", {"CPU": 1.0})(state)
+    state.ray["placement groups"][-1].update(state="CREATED", is_detached=True)
+
+
 def dead(state: State) -> None:
     state.ray["nodes"][2] |= {"state": "DEAD", "state_message": "health check failed"}
     state.probes.pop()
@@ -145,10 +156,26 @@ FAULTS = [
     Fault(
         "requests",
         "placement group 29b5dad8065d of job nccl-1",
+        "it can never fit: it needs 6 CPU in all; the nodes have 4",
+        "rdma-ray stop",
+        LOCAL,
+        group("PENDING", {"CPU": 2.0}, 3, age_s=5),
+    ),
+    Fault(
+        "requests",
+        "placement group 29b5dad8065d of job nccl-1",
+        "it can never fit: no node has room for all bundles",
+        "rdma-ray stop",
+        LOCAL,
+        group("INFEASIBLE", {"CPU": 1.0}, 3, age_s=5),
+    ),
+    Fault(
+        "requests",
+        "placement group 29b5dad8065d of job nccl-1",
         "there are 2 at most",
         "rdma-ray stop",
         LOCAL,
-        group("PENDING", {"CPU": 2.0}, 3),
+        group("PENDING", {"CPU": 1.0}, 3),
     ),
     Fault(
         "requests",
@@ -166,6 +193,7 @@ FAULTS = [
         LOCAL,
         lambda s: s.ray.update(demands=["{'CPU': 64.0}: 3+ pending tasks/actors"]),
     ),
+    Fault("detached", "job nccl-1", "it is over, and", "stop ID --detached", LOCAL, detached),
     Fault(
         "jobs",
         "job nccl-1",
