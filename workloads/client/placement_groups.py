@@ -225,10 +225,13 @@ class Waits:
             name = row["name"][:LONGEST_NAME] or row["placement_group_id"][:12]
             text = f"placement group {name} needs {shown(shapes)}"
             infeasible = row["stats"].get("scheduling_state") == "INFEASIBLE"
-            if reason := room.never(shapes, infeasible):
+            reason = room.never(shapes, infeasible)
+            if reason is not None:
                 text += f"; it can never fit: {reason}"
             elif held := _held(having, total(shapes), driver, jobs):
                 text += f"; held: {held}"
+            if reason is None and room.more:
+                text += f"; {self.nodes.max - len(room.more)} of {self.nodes.max} nodes are up"
             if age >= SHORT_S:
                 yield text, round(age)
 

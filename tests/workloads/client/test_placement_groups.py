@@ -75,9 +75,9 @@ class Head:
         return [RUNNING, Job("earlier", "SUCCEEDED", "", 1.0, 2.0, 0, {}, driver="01000000")]
 
 
-def look(head: Any) -> list[str]:
+def look(head: Any, nodes: Nodes = FIXED) -> list[str]:
     times = iter((0.0, *[float(FIRST_LOOK_S)] * 3))
-    return [text for text, _ in Waits(head, FIXED, lambda: next(times)).look(RUNNING)]
+    return [text for text, _ in Waits(head, nodes, lambda: next(times)).look(RUNNING)]
 
 
 def test_waiting_group_names_each_holder() -> None:
@@ -96,6 +96,11 @@ def test_waiting_group_names_each_holder() -> None:
         " job earlier, 0.5 GPU by detached actor judge of job earlier, 0.5 GPU by job 03000000"
     )
     assert second.endswith("needs 8 GPU; it can never fit: no node has 8 GPU; the most on a node: 4 GPU")
+
+
+def test_group_that_waits_for_nodes_counts_those_that_are_up() -> None:
+    head = Head([group("rollouts", "PENDING", "02000000", 3, 4)])
+    assert look(head, ELASTIC) == ["placement group rollouts needs 4 x (3 GPU); 2 of 4 nodes are up"]
 
 
 def test_looks_are_seldom_and_need_one_request_if_nothing_waits() -> None:

@@ -99,7 +99,7 @@ def initialize(like: str) -> None:
 
 
 def start(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
-    """Place all actors, form the groups, and return the ranks, policies first, and the references."""
+    """Place all actors, and return the ranks, policies first, and the references."""
     bundle = {options.kind: options.amount}
     groups = [
         placement_group([bundle] * options.per_node, strategy="STRICT_PACK", name=f"trainers-{node}")
@@ -107,7 +107,8 @@ def start(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     ]
     rollouts = placement_group([bundle] * options.rollouts, strategy="PACK", name="rollouts")
     ray.get([group.ready() for group in [*groups, rollouts]])
-    places = [(group, each, options.amount / 2) for group in groups for each in range(options.per_node)]
+    share = min(options.amount / 2, 0.5)
+    places = [(group, each, share) for group in groups for each in range(options.per_node)]
     places += [(rollouts, each, options.amount) for each in range(options.rollouts)]
     host, port = ray.get(ray.remote(address).options(num_cpus=0, scheduling_strategy=on(groups[0], 0)).remote())
 
@@ -119,16 +120,34 @@ def start(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
 
     shared = {"WORLD_SIZE": str(len(places)), "MASTER_ADDR": host, "MASTER_PORT": port}
     ranks = [actor(Rank, place, {**shared, "RANK": str(rank)}) for rank, place in enumerate(places)]
-    policies = options.nodes * options.per_node
-    references = [actor(Reference, place, {}) for place in places[:policies]]
-    log = options.nccl_log.read_text() if options.nccl_log else ""
-    for rank, node, process in ray.get([each.join.remote(policies, log) for each in ranks]):
-        print(f"rank {rank} on {node} is process {process}", flush=True)
+    references = [actor(Reference, place, {}) for place in places[: options.nodes * options.per_node]]
     return ranks, references
 
 
-def train(options: argparse.Namespace) -> None:
-    ranks, references = start(options)
+def join(ranks: list[Any], options: argparse.Namespace) -> None:
+    """Form the groups."""
+    log = options.nccl_log.read_text() if options.nccl_log else ""
+    for rank, node, process in ray.get([each.join.remote(options.nodes * options.per_node, log) for each in ranks]):
+        print(f"rank {rank} on {node} is process {process}", flush=True)
+
+
+def lost(ranks: list[Any]) -> str:
+    """Return which rank is lost. The others fail in a collective, maybe before Ray knows."""
+    for number, rank in enumerate(ranks):
+        try:
+            ray.get(rank.__ray_ready__.remote(), timeout=10)
+        except ray.exceptions.RayActorError:
+            return f"rank {number} is lost"
+        except ray.exceptions.GetTimeoutError:
+            continue  # it still waits for the others
+    return "a rank failed"
+
+
+def train(options: argparse.Namespace, ranks: list[Any]) -> None:
+    """Train. The ranks are added to the list first."""
+    placed, references = start(options)
+    ranks += placed
+    join(ranks, options)
     saved = sorted(options.folder.glob("step-*.pt")) if options.resume else []
     done = int(saved[-1].stem.removeprefix("step-")) if saved else 0
     if saved:
@@ -141,7 +160,7 @@ def train(options: argparse.Namespace) -> None:
         print(f"step {step}: {len(ranks)} ranks have the weights {total:.0f}", flush=True)
         time.sleep(options.pause)
     if options.leave:
-        amount = {"num_gpus" if options.kind == "GPU" else "num_cpus": options.amount / 2}
+        amount = {"num_gpus" if options.kind == "GPU" else "num_cpus": min(options.amount / 2, 0.5)}
         judge = ray.remote(Reference).options(name=options.leave, lifetime="detached", **amount)
         ray.get(judge.remote().score.remote(0))  # type: ignore[attr-defined]
 
@@ -161,15 +180,15 @@ def main() -> int:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     initialize(options.like)
+    ranks: list[Any] = []
     try:
-        train(options)
-    except ray.exceptions.RayActorError as error:
-        print(f"an actor is lost: {str(error).strip().splitlines()[0]}", flush=True)
+        train(options, ranks)
+    except (ray.exceptions.RayActorError, ray.exceptions.RayTaskError) as error:
+        if isinstance(cause := getattr(error, "cause", None), ArithmeticError):
+            print(cause, flush=True)
+            return WRONG
+        print(f"ended: {lost(ranks)}", flush=True)
         return LOST
-    except ray.exceptions.RayTaskError as error:
-        code = WRONG if isinstance(error.cause, ArithmeticError) else LOST
-        print(f"a rank failed: {error.cause}", flush=True)
-        return code
     return 0
 
 
