@@ -32,7 +32,7 @@ def test_driver_waits_for_its_nodes_loses_one_and_resumes(gke: DeployedStack, tm
     with following([*command, "--steps", "500", "--pause", "1"], user(file), log) as running:
         gke.api.until("its first step", lambda: "step 1:" in log.read_text() or None, 420)
         text = log.read_text()
-        assert re.search(r"placement group \S+ needs \d x \(2 GPU\); .*[01] of 2 nodes are up", text)
+        assert re.search(r"needs? \d x \(2 GPU\); .*[01] of 2 nodes are up", text)
         addresses = dict(PROCESS.findall(text))
         assert gke.nodes_at(set(addresses.values())) == gke.gpu_nodes()
         [pod] = [pod for pod in gke.workers() if pod["status"].get("podIP") == addresses["7"]]

@@ -52,7 +52,6 @@ class Job:
     """A job of the cluster. Times are seconds since 1970; `exit_code` is the driver's, once it ended.
 
     `node` is the ID of the driver's node, once it has one. A job that was not `submitted` is a driver that connected.
-    `driver` is the ID by which Ray's actors and placement groups name it, once it has connected to Ray.
     """
 
     id: str
@@ -64,7 +63,7 @@ class Job:
     metadata: dict[str, str]
     node: str | None = None
     submitted: bool = True
-    driver: str | None = None
+    driver: str | None = None  # its ID in Ray's tables of actors and placement groups, once it has connected
 
     @property
     def terminal(self) -> bool:
@@ -357,9 +356,7 @@ class Patience:
 
     def __init__(self, api: JobsApi) -> None:
         self._api = api
-        self._waited = 0.0
-        self._noted = False
-        self._pause = FIRST_PAUSE_S
+        self._waited, self._noted, self._pause = 0.0, False, FIRST_PAUSE_S
         self._began = api.clock()
 
     def wait(self, error: UnreachableError) -> None:

@@ -28,14 +28,14 @@ SHORT_S = 2  # a group that waits for less is not reported
 LOOK_S = 5  # limit of a request
 DEVICES = ("CPU", "GPU")
 UNKNOWN = "*"  # every other resource of a node that may still come
-MOST_HOLDERS = 6  # in a line
+MOST_LINES, MOST_HOLDERS = 4, 6  # at a time, and in a line
 LONGEST_NAME = 80
 EXIST = "detail=1&limit=10000&filter_keys=state&filter_predicates=!%3D&filter_values="
 GROUPS, ACTORS = f"/api/v0/placement_groups?{EXIST}REMOVED", f"/api/v0/actors?{EXIST}DEAD"
 NODES = "/api/v0/nodes?detail=1&limit=10000"
 RAYS_OWN = ("_ray_internal", "SUPERVISOR_ACTOR_RAY_NAMESPACE", "serve")
-"""Starts of the namespaces of actors that Ray runs for itself, and of Ray Serve (ray: dashboard/modules/job/common.py,
-serve/_private/constants.py; 2.60), whose actors always are detached."""
+"""Starts of the namespaces of detached actors of Ray itself and of Ray Serve, which no job owns (ray:
+dashboard/modules/job/common.py, serve/_private/constants.py; 2.60)."""
 # Compares the ID: another job may use the name again.
 ENDER = """import json, ray, sys
 from ray._raylet import PlacementGroupID
@@ -89,8 +89,8 @@ class Room:
                 most = {name: max((_amount(node, name) for node in self._all), default=0) for name in shape}
                 return f"no node has {shown([shape])}; the most on a node: {shown([most])}"
         for name, amount in total(shapes).items():
-            if amount > (most := sum(_amount(node, name) for node in self._all)):
-                return f"it needs {amount:g} {name} in all; the nodes have {most:g}"
+            if amount > (all_have := sum(_amount(node, name) for node in self._all)):
+                return f"it needs {amount:g} {name} in all; the nodes have {all_have:g}"
         if infeasible and not self.more:
             return "no node has room for all bundles that its strategy puts on one node"
         return None
@@ -102,9 +102,9 @@ class Room:
 
 @dataclass(frozen=True)
 class Holder:
-    """Actor or placement group that has resources: `kind` is actor or placement group.
+    """Actor or placement group with CPUs or GPUs: `kind` is actor or placement group; `job` is the ID of its driver.
 
-    `amounts` are CPUs and GPUs; none for an actor in a placement group, which has them. `job` is the ID of its driver.
+    Those of an actor in a placement group are the group's.
     """
 
     kind: str
@@ -117,13 +117,12 @@ class Holder:
     amounts: dict[str, float]
 
     @property
-    def of_ray(self) -> bool:
-        return self.namespace.startswith(RAYS_OWN)
+    def outlives_its_job(self) -> bool:
+        return self.detached and not self.namespace.startswith(RAYS_OWN)
 
     def __str__(self) -> str:
         class_name = f" ({self.class_name})" if self.class_name else ""
-        amounts = f": {shown([self.amounts])}" if self.amounts else ""
-        return f"{self.kind} {self.name or self.id[:12]}{class_name}{amounts}"
+        return f"{self.kind} {self.name or self.id[:12]}{class_name}: {shown([self.amounts])}"
 
     def as_json(self) -> Json:
         named = {"kind": self.kind, "name": self.name, "class": self.class_name or None}
@@ -135,7 +134,7 @@ def _amount(node: Amounts, name: str) -> float:
 
 
 def holders(groups: Iterable[Json], actors: Iterable[Json]) -> list[Holder]:
-    """Return what exists of these rows of the State API and has resources, or is detached."""
+    """Return what of these rows of the State API has CPUs or GPUs."""
     found = []
     for row in groups:
         if row["state"] == "CREATED":
@@ -145,7 +144,7 @@ def holders(groups: Iterable[Json], actors: Iterable[Json]) -> list[Holder]:
         if row["state"] == "ALIVE":
             shapes = [] if row.get("placement_group_id") else [row.get("required_resources") or {}]
             found.append(_holder("actor", row, row["actor_id"], row["job_id"], shapes))
-    return [holder for holder in found if holder.amounts or holder.detached]
+    return [holder for holder in found if holder.amounts]
 
 
 def shapes_of(group: Json) -> list[Json]:
@@ -172,14 +171,16 @@ def shown(shapes: Iterable[Amounts]) -> str:
 
 
 def left_by(api: JobsApi, job: Job) -> list[Holder]:
-    """Return the detached actors and placement groups of a job, which outlive it. WorkloadError as for `JobsApi`."""
+    """Return what has CPUs or GPUs and outlives its job. WorkloadError as for `JobsApi`."""
+    if job.driver is None:
+        return []
     try:
         found = holders(_rows(api, GROUPS), _rows(api, ACTORS))
     except MALFORMED:
         raise WorkloadError(
             "Ray's answer is not a list of actors and placement groups: see `rdma-ray doctor`"
         ) from None
-    return [holder for holder in found if holder.detached and holder.job == job.driver]
+    return [holder for holder in found if holder.outlives_its_job and holder.job == job.driver]
 
 
 def ender(left: Iterable[Holder]) -> list[str]:
@@ -190,8 +191,8 @@ def ender(left: Iterable[Holder]) -> list[str]:
 
 
 @dataclass
-class Waits:
-    """Looks periodically at what the placement groups of a job wait for."""
+class PendingGroups:
+    """Looks periodically at the placement groups of a job that wait."""
 
     api: JobsApi
     nodes: Nodes
@@ -201,7 +202,7 @@ class Waits:
         self._next = self.clock() + FIRST_LOOK_S
 
     def look(self, job: Job) -> Iterator[tuple[str, int]]:
-        """Yield for each group of the job that waits what is missing, and for how many seconds, if it is time.
+        """Yield what groups of the job wait for, and for how many seconds, if it is time.
 
         Nothing if Ray does not answer: the job is followed in any case.
         """
@@ -214,26 +215,30 @@ class Waits:
     def _waiting(self, driver: str) -> Iterator[tuple[str, int]]:
         groups = _rows(self.api, GROUPS, LOOK_S)
         own = [row for row in groups if row["creator_job_id"] == driver and row["state"] in ("PENDING", "RESCHEDULING")]
-        ages = [time.time() - float((row.get("stats") or {})["creation_request_received_ns"]) / 1e9 for row in own]
-        if not any(age >= SHORT_S for age in ages):
+        ages = [time.time() - float(row["stats"]["creation_request_received_ns"]) / 1e9 for row in own]
+        if max(ages, default=0) < SHORT_S:
             return
         room = Room.of(_rows(self.api, NODES, LOOK_S), self.nodes, missing=True)
         jobs = {job.driver: job.id for job in self.api.jobs()}
-        having = [holder for holder in holders(groups, _rows(self.api, ACTORS, LOOK_S)) if not holder.of_ray]
+        having = holders(groups, _rows(self.api, ACTORS, LOOK_S))
+        alike: dict[str, list[tuple[str, float]]] = {}
         for row, age in zip(own, ages, strict=True):
             shapes = shapes_of(row)
-            name = row["name"][:LONGEST_NAME] or row["placement_group_id"][:12]
-            text = f"placement group {name} needs {shown(shapes)}"
             infeasible = row["stats"].get("scheduling_state") == "INFEASIBLE"
-            reason = room.never(shapes, infeasible)
-            if reason is not None:
+            text = shown(shapes)
+            if reason := room.never(shapes, infeasible):
                 text += f"; it can never fit: {reason}"
-            elif held := _held(having, total(shapes), driver, jobs):
-                text += f"; held: {held}"
-            if reason is None and room.more:
-                text += f"; {self.nodes.max - len(room.more)} of {self.nodes.max} nodes are up"
-            if age >= SHORT_S:
-                yield text, round(age)
+            else:
+                held = _held(having, total(shapes), driver, jobs)
+                text += f"; held: {held}" if held else ""
+                text += f"; {self.nodes.max - len(room.more)} of {self.nodes.max} nodes are up" if room.more else ""
+            alike.setdefault(text, []).append((row["name"][:LONGEST_NAME] or row["placement_group_id"][:12], age))
+        for text, waiting in [*alike.items()][:MOST_LINES]:
+            (name, _), *more = waiting
+            which = (
+                f"placement groups {name} and {len(more)} more each need" if more else f"placement group {name} needs"
+            )
+            yield f"{which} {text}", round(max(age for _, age in waiting))
 
 
 def _held(having: list[Holder], wanted: Amounts, driver: str, jobs: Mapping[str | None, str]) -> str:

@@ -21,7 +21,7 @@ from workloads.client.connection import Connection
 from workloads.client.entry_point import run_driver
 from workloads.client.follow import follow
 from workloads.client.kinds import JobKind, kind_of
-from workloads.client.placement_groups import Waits
+from workloads.client.placement_groups import PendingGroups
 from workloads.client.stack import entry_point_of
 from workloads.client.submit import JOB_ID, own_package, submit
 from workloads.evidence.raw_log import LogFolder
@@ -260,10 +260,10 @@ def attend(
         if listener is not None:
             listener(event)
 
-    waits = Waits(api, nodes) if nodes is not None else None
+    pending = PendingGroups(api, nodes) if nodes is not None else None
 
     def on_poll(job: Job) -> None:
-        for text, seconds in waits.look(job) if waits is not None else ():
+        for text, seconds in pending.look(job) if pending is not None else ():
             event = {"kind": "waiting", "text": text, "seconds": seconds}
             heard(event)
             view.event(event)

@@ -186,7 +186,7 @@ def detached(state: State) -> Iterator[Problem]:
     over = {job.get("job_id"): job for job in state.ray["jobs"] if job["status"] not in ("PENDING", "RUNNING")}
     found: dict[str, list[Holder]] = {}
     for holder in holders(state.ray["placement groups"], state.ray["actors"]):
-        if holder.detached and holder.amounts and holder.job in over and not holder.of_ray:
+        if holder.outlives_its_job and holder.job in over:
             found.setdefault(holder.job, []).append(holder)
     for driver, its in found.items():
         what = shown([total(holder.amounts for holder in its)])

@@ -10,7 +10,7 @@ import pytest
 from infra.outputs import Nodes
 from tests.hostile import ESCAPES
 from workloads.client.api import Job, UnreachableError
-from workloads.client.placement_groups import FIRST_LOOK_S, NEXT_LOOK_S, Room, Waits, ender, holders
+from workloads.client.placement_groups import FIRST_LOOK_S, NEXT_LOOK_S, PendingGroups, Room, ender, holders
 
 FIXED = Nodes(min=2, max=2, gpus_per_node=4, cpus_per_node=8)
 ELASTIC = FIXED.model_copy(update={"max": 4})
@@ -77,7 +77,7 @@ class Head:
 
 def look(head: Any, nodes: Nodes = FIXED) -> list[str]:
     times = iter((0.0, *[float(FIRST_LOOK_S)] * 3))
-    return [text for text, _ in Waits(head, nodes, lambda: next(times)).look(RUNNING)]
+    return [text for text, _ in PendingGroups(head, nodes, lambda: next(times)).look(RUNNING)]
 
 
 def test_waiting_group_names_each_holder() -> None:
@@ -93,7 +93,8 @@ def test_waiting_group_names_each_holder() -> None:
     first, second = look(Head(groups, [*its, actor("busy", "03000000", is_detached=False)]))
     assert first == (
         "placement group rollouts needs 4 x (1 GPU); held: 2 GPU by this job, 1 GPU by detached placement group kept of"
-        " job earlier, 0.5 GPU by detached actor judge of job earlier, 0.5 GPU by job 03000000"
+        " job earlier, 0.5 GPU by detached actor judge of job earlier, 0.5 GPU by detached actor s of job 1,"
+        " 0.5 GPU by job 03000000"
     )
     assert second.endswith("needs 8 GPU; it can never fit: no node has 8 GPU; the most on a node: 4 GPU")
 
@@ -103,18 +104,25 @@ def test_group_that_waits_for_nodes_counts_those_that_are_up() -> None:
     assert look(head, ELASTIC) == ["placement group rollouts needs 4 x (3 GPU); 2 of 4 nodes are up"]
 
 
+def test_groups_that_wait_alike_are_one_line() -> None:
+    groups = [group(f"trainers-{number}", "PENDING", "02000000", 1, 4) for number in range(32)]
+    assert look(Head(groups), ELASTIC) == [
+        "placement groups trainers-0 and 31 more each need 4 x (1 GPU); 2 of 4 nodes are up"
+    ]
+
+
 def test_looks_are_seldom_and_need_one_request_if_nothing_waits() -> None:
     head, now = Head([group("trainers", "CREATED", "02000000", 1)]), 0.0
-    waits = Waits(head, FIXED, lambda: now)  # type: ignore[arg-type]
+    pending = PendingGroups(head, FIXED, lambda: now)  # type: ignore[arg-type]
     now = FIRST_LOOK_S - 1.0
-    assert (list(waits.look(RUNNING)), head.asked) == ([], 0)
+    assert (list(pending.look(RUNNING)), head.asked) == ([], 0)
     now = FIRST_LOOK_S
-    assert (list(waits.look(RUNNING)), head.asked) == ([], 1)
+    assert (list(pending.look(RUNNING)), head.asked) == ([], 1)
     head.rows["placement_groups"] = [group("rollouts", "PENDING", "02000000", 1)]
-    assert (list(waits.look(RUNNING)), head.asked) == ([], 1)
+    assert (list(pending.look(RUNNING)), head.asked) == ([], 1)
     now += NEXT_LOOK_S
-    assert len(list(waits.look(RUNNING))) == 1
-    assert (head.asked, list(waits.look(Job("mine", "RUNNING", "", 1.0, None, None, {})))) == (4, [])
+    assert len(list(pending.look(RUNNING))) == 1
+    assert (head.asked, list(pending.look(Job("mine", "RUNNING", "", 1.0, None, None, {})))) == (4, [])
 
 
 @pytest.mark.parametrize("rows", [None, [None], [{}], [{"state": "PENDING", "creator_job_id": "02000000"}], {"a": 1}])

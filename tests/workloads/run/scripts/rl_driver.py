@@ -30,11 +30,16 @@ def on(group: PlacementGroup, bundle: int) -> PlacementGroupSchedulingStrategy:
     return PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
 
 
+def node() -> str:
+    """Return the address of this node."""
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
+
 def address() -> tuple[str, str]:
     """Return the address of this node, and a port that is free."""
     with socket.socket() as listener:
         listener.bind(("", 0))
-        return ray.util.get_node_ip_address(), str(listener.getsockname()[1])
+        return node(), str(listener.getsockname()[1])
 
 
 class Reference:
@@ -54,12 +59,12 @@ class Rank:
 
         dist.init_process_group("gloo")
         self.rank, self.policies = dist.get_rank(), policies
-        self.trainers = dist.new_group(list(range(policies)))
+        self.trainers: Any = dist.new_group(list(range(policies)))
         self.weights = torch.arange(SIZE, dtype=torch.float32) % 97
         if nccl_log and (pattern := os.environ.get("NCCL_DEBUG_FILE")):
             name = pattern.replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
             Path(name).write_text(nccl_log)
-        return self.rank, ray.util.get_node_ip_address(), os.getpid()
+        return self.rank, node(), os.getpid()
 
     def load(self, file: str) -> None:
         import torch
@@ -116,7 +121,7 @@ def start(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
         group, number, amount = place
         given = {"num_gpus": amount, "num_cpus": 0} if options.kind == "GPU" else {"num_cpus": amount}
         where = {"scheduling_strategy": on(group, number), "runtime_env": {"env_vars": variables}}
-        return ray.remote(kind).options(**given, **where).remote()  # type: ignore[call-overload]
+        return ray.remote(kind).options(**given, **where).remote()
 
     shared = {"WORLD_SIZE": str(len(places)), "MASTER_ADDR": host, "MASTER_PORT": port}
     ranks = [actor(Rank, place, {**shared, "RANK": str(rank)}) for rank, place in enumerate(places)]
@@ -159,10 +164,13 @@ def train(options: argparse.Namespace, ranks: list[Any]) -> None:
         ray.get(ranks[0].save.remote(str(options.folder / f"step-{step:06}.pt")))
         print(f"step {step}: {len(ranks)} ranks have the weights {total:.0f}", flush=True)
         time.sleep(options.pause)
-    if options.leave:
-        amount = {"num_gpus" if options.kind == "GPU" else "num_cpus": min(options.amount / 2, 0.5)}
-        judge = ray.remote(Reference).options(name=options.leave, lifetime="detached", **amount)
-        ray.get(judge.remote().score.remote(0))  # type: ignore[attr-defined]
+
+
+def leave(options: argparse.Namespace) -> None:
+    """Leave a detached actor, with as much as a policy has."""
+    amount = {"num_gpus" if options.kind == "GPU" else "num_cpus": min(options.amount / 2, 0.5)}
+    judge: Any = ray.remote(Reference).options(name=options.leave, lifetime="detached", **amount)
+    ray.get(judge.remote().score.remote(0))
 
 
 def main() -> int:
@@ -175,11 +183,14 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--pause", type=float, default=0, help="seconds between steps")
     parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--leave", metavar="NAME", help="leave a detached actor")
+    parser.add_argument("--leave", metavar="NAME", help="leave a detached actor, and do not train")
     parser.add_argument("--nccl-log", type=Path, help="text for NCCL_DEBUG_FILE")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     initialize(options.like)
+    if options.leave:
+        leave(options)
+        return 0
     ranks: list[Any] = []
     try:
         train(options, ranks)
