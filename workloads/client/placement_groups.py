@@ -234,7 +234,7 @@ class PendingGroups:
                 text += f"; {self.nodes.max - len(room.more)} of {self.nodes.max} nodes are up" if room.more else ""
             alike.setdefault(text, []).append((row["name"][:LONGEST_NAME] or row["placement_group_id"][:12], age))
         for text, waiting in [*alike.items()][:MOST_LINES]:
-            (name, _), *more = waiting
+            (name, _), *more = sorted(waiting)
             which = (
                 f"placement groups {name} and {len(more)} more each need" if more else f"placement group {name} needs"
             )

@@ -66,6 +66,7 @@ def test_driver_trains_and_resumes_after_it_lost_an_actor(cluster: Cluster, tmp_
     began = time.monotonic()
     os.kill(int(processes["6"]), signal.SIGKILL)
     done = cluster.rdma_ray("logs", job_id)
+    print(f"the driver ended {time.monotonic() - began:.1f} s after its actor was killed")
     assert (done.returncode, time.monotonic() - began < ENDED_S) == (9, True), done.stdout
     assert "ended: rank 6 is lost" in done.stdout.splitlines()
     wait_until_free(cluster)
