@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from workloads.client.api import Job
-from workloads.gang.masked import JOB_CONFIG, STOPPING, child
+from workloads.gang.masked import JOB_CONFIG, STOPPING, child, job_config
 from workloads.history.record import JobRecord
 from workloads.history.recording import recording
 
@@ -27,13 +27,7 @@ def driver_environment(variables: Mapping[str, str], working_dir: str | None = N
         variables: Variables of the driver, and of the processes that it starts on other nodes.
         working_dir: URI of the folder in which these start; None for that of the job.
     """
-    config = json.loads(os.environ.get(JOB_CONFIG) or "{}")
-    runtime = config.get("runtime_env") or {}
-    own: dict[str, object] = {"env_vars": (runtime.get("env_vars") or {}) | dict(variables)}
-    if working_dir is not None:
-        own["working_dir"] = working_dir
-    config["runtime_env"] = runtime | own
-    return os.environ | variables | {JOB_CONFIG: json.dumps(config)}
+    return os.environ | variables | {JOB_CONFIG: job_config(variables, working_dir)}
 
 
 def run_driver(

@@ -200,7 +200,7 @@ class Collector:
 
     def _parse(self, file: Path, known: Masker) -> LogFacts:
         with file.open(encoding="utf-8", errors="replace") as opened:
-            facts = parse_lines(_lines(opened, known))
+            facts = parse_lines(masked_lines(opened, known))
             if opened.read(1):
                 self.missing.append(f"NCCL's log: only its first {READ // 2**20} MiB were read")
         return facts
@@ -250,7 +250,8 @@ def remove_stale(folder: Path) -> None:
                 temporary.remove(left, opened)
 
 
-def _lines(file: TextIO, known: Masker) -> Iterator[str]:
+def masked_lines(file: TextIO, known: Masker) -> Iterator[str]:
+    """Yield the lines of the first READ bytes of a log, without secrets; a very long line in parts."""
     left = READ
     while left > 0 and (text := file.read(min(left, BATCH)) + file.readline(PIECE)):
         left -= len(text)

@@ -114,7 +114,7 @@ class LogFacts(ResultPart):
 
 
 class RankEvidence(ResultPart):
-    """Evidence of one rank, with the health of its own `gpus`.
+    """Evidence of one rank, with the health of its own `gpus`. In a Ray driver's run, a rank is a process with a `pid`.
 
     One rank per node also carries the node's `counters`, `nics` and GPU `driver` version.
     """
@@ -126,6 +126,7 @@ class RankEvidence(ResultPart):
     nics: list[Nic] | None = None
     driver: str | None = None
     gpus: list[Gpu] | None = None
+    pid: int | None = None
 
 
 class Evidence(ResultPart):

@@ -12,16 +12,16 @@ from workloads.terminal.console import say
 SHOWN = 3  # NICs, warnings and reasons shown; the JSON has all of them
 
 
-def show_evidence(evidence: Evidence | None, console: Console) -> None:
-    """Print the evidence of a run; nothing if it failed before it had any."""
-    for text, style in lines(evidence) if evidence else ():
+def show_evidence(evidence: Evidence | None, console: Console, unit: str = "rank") -> None:
+    """Print the evidence of a run, whose logs are each of a `unit`; nothing if it failed before it had any."""
+    for text, style in lines(evidence, unit) if evidence else ():
         say(console, text, style)
 
 
-def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
+def lines(evidence: Evidence, unit: str = "rank") -> Iterator[tuple[str, str | None]]:
     """Yield each line with its style: yellow for lines that need attention."""
     if (log := evidence.log) is not None:
-        yield from _log(log, sum(rank.log is not None for rank in evidence.ranks))
+        yield from _log(log, counted(sum(rank.log is not None for rank in evidence.ranks), unit))
     if any(rank.counters is not None for rank in evidence.ranks):
         yield from _counters(evidence)
     if gpus := [gpu for rank in evidence.ranks for gpu in rank.gpus or ()]:
@@ -35,10 +35,10 @@ def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
         yield f"evidence missing: {'; '.join(evidence.missing[:SHOWN])}{more}", None
 
 
-def _log(facts: LogFacts, ranks: int) -> Iterator[tuple[str, str | None]]:
+def _log(facts: LogFacts, ranks: str) -> Iterator[tuple[str, str | None]]:
     version = f"NCCL {facts.nccl_version or 'of unknown version'}"
     plugin = f"{facts.plugin} {facts.plugin_version or ''}".strip() if facts.plugin else "not named"
-    text = f"evidence: {version} by the logs of {counted(ranks, 'rank')}, network plugin {plugin}"
+    text = f"evidence: {version} by the logs of {ranks}, network plugin {plugin}"
     carried, direct = len(facts.carried), sum(channel.gdrdma for channel in facts.carried)
     text += f", GPUDirect RDMA on {direct} of {carried} connections" if carried else ", no connection through a NIC"
     if counts := sorted(set(facts.nic_counts.values())):
@@ -71,5 +71,5 @@ def _counters(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
 
 
 def counted(number: int, word: str) -> str:
-    """Return `1 rank`, `2 ranks`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    """Return `1 rank`, `2 ranks`, `2 processes`."""
+    return f"{number} {word}{'' if number == 1 else 'es' if word.endswith('s') else 's'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -24,6 +25,17 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 END_POLL_S = 0.1
 
 
+def job_config(variables: Mapping[str, str], working_dir: str | None = None) -> str:
+    """Return the value of JOB_CONFIG with more variables, and another working directory if given."""
+    config = json.loads(os.environ.get(JOB_CONFIG) or "{}")
+    runtime = config.get("runtime_env") or {}
+    own: dict[str, object] = {"env_vars": (runtime.get("env_vars") or {}) | dict(variables)}
+    if working_dir is not None:
+        own["working_dir"] = working_dir
+    config["runtime_env"] = runtime | own
+    return json.dumps(config)
+
+
 @contextmanager
 def child(
     command: Sequence[str], signals: Sequence[int], send: Callable[[subprocess.Popen[Any], int], None], **options: Any
@@ -44,7 +56,13 @@ def child(
 
 
 def run_masked(
-    command: Sequence[str], environment: Mapping[str, str], masker: Masker, record: JobRecord | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    masker: Masker,
+    record: JobRecord | None = None,
+    *,
+    folder: str | None = None,
+    of_ray: bool | None = None,
 ) -> int:
     """Run a command to its end, pass on its output without secrets, and return its exit code, 128 + N after a signal.
 
@@ -53,9 +71,13 @@ def run_masked(
     Each signal reaches it once: Ray sends one to every process of a job (dashboard/modules/job/job_supervisor.py,
     2.60), others to this process or its process group, which the command then does not share.
 
+    Args:
+        folder: Where it runs; None for the current folder.
+        of_ray: Whether Ray signals it; None for whether the environment is that of a job of Ray.
+
     Raises OSError if it cannot run.
     """
-    of_ray, stopped = JOB_CONFIG in os.environ, False
+    of_ray, stopped = JOB_CONFIG in os.environ if of_ray is None else of_ray, False
 
     def send(process: subprocess.Popen[bytes], number: int) -> None:
         nonlocal stopped
@@ -66,7 +88,7 @@ def run_masked(
     with recording(record) as keeper:
         with child(
             command, SIGNALS, send, env=environment, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=not of_ray, preexec_fn=die_with_parent,
+            start_new_session=not of_ray, preexec_fn=die_with_parent, cwd=folder,
         ) as process:  # fmt: skip
             for lines in _lines(process):
                 text = masker.text(lines)

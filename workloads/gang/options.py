@@ -29,6 +29,9 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     )
     max_restarts: int = Field(0, ge=0, description="Times that a failed gang starts again.")
     check: bool = Field(False, description="Test the nodes in pairs first, and start nothing if one is bad.")
+    evidence: bool = Field(
+        False, description="Collect NCCL's logs of all actors of a Ray driver, and show how the data traveled."
+    )
     hunt: Hidden[str] = ""
     """Request of that test."""
     command: Hidden[tuple[str, ...]] = ()
@@ -42,6 +45,12 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     """Public key of the client that sends them."""
     secrets_here: Hidden[bool] = False
     """Whether the driver's environment has them instead: it is the child of an entry point."""
+    folder: Hidden[str] = ""
+    """Where the command of such a child runs; empty for the current folder."""
+    of_ray: Hidden[bool] = True
+    """Whether Ray signals every process of the job."""
+    transport: Hidden[str | None] = None
+    """RDMA transport of the stack's fabric; None for sockets."""
     use_gpu: Hidden[bool] = False
     elastic: Hidden[bool] = False
     """Whether an autoscaler may add nodes."""

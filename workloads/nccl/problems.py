@@ -73,6 +73,22 @@ def problems(
         yield remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
 
 
+def detours(facts: LogFacts, network: Network) -> Iterator[EvidenceFinding]:
+    """Yield how data between nodes traveled otherwise than by this network.
+
+    Only what holds for any number of communicators of any ranks, as in the actors of a Ray driver: `facts` may merge
+    communicators whose ranks all count from 0.
+    """
+    sockets = [plugin for plugin in facts.plugins if plugin in SOCKETS]
+    if facts.nnodes == 1 and not facts.carried:
+        return
+    for found in _network(facts, network, sockets):
+        if found.kind in ("socket-transport", "other-plugin", "other-provider"):
+            yield found
+    if not sockets:
+        yield from _gpu_direct(facts, failure if network.gpu_direct else remark)
+
+
 def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[EvidenceFinding]:
     if ranks is not None and facts.nranks is not None and facts.nranks != ranks:
         kind = "too-few-ranks" if facts.nranks < ranks else "another-run"

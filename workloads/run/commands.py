@@ -31,6 +31,7 @@ from workloads.client.submit import TakenError, as_one_process, own_package, sub
 from workloads.exits import Exit, WorkloadError
 from workloads.gang.kept import kept
 from workloads.gang.layout import KINDS, layout_of
+from workloads.gang.masked import JOB_CONFIG
 from workloads.gang.options import RunOptions
 from workloads.nccl.hunt.options import request_of
 from workloads.nccl.options import GangOptions
@@ -46,6 +47,8 @@ from workloads.terminal.console import present, say, write_json
 
 LONGEST_COMMAND = 120_000
 """Bytes of the job's entry point, which Ray passes to a shell as one argument (Linux: at most 128 KiB)."""
+COLLECT_S = 45
+"""Seconds for the evidence of --evidence, after the end of the command (`gang.actor_evidence`)."""
 STOP_MARGIN_S = 15
 """Seconds that Ray gives the driver beyond the ranks' grace before it kills the job."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -151,8 +154,14 @@ class RunPlan:
             "workload": "run",
             "name": self.name,
             "mode": self.options.mode,
-            "grace": f"{self.options.grace_s:g}",
+            "grace": f"{self.end_s:g}",
+            **({"evidence": "yes"} if self.options.evidence else {}),
         }
+
+    @property
+    def end_s(self) -> float:
+        """Seconds that the driver may take to end after a signal."""
+        return self.options.grace_s + (COLLECT_S if self.options.evidence else 0)
 
     @cached_property
     def archive(self) -> bytes | None:
@@ -255,6 +264,8 @@ def resolve(command: tuple[str, ...], options: RunOptions, found: Variables, out
         per_node = entry.per_node or outputs.nodes.gpus_per_node or 1
         placed = GangOptions(nodes=entry.nodes, per_node=per_node).placed(outputs)
         gang |= placed.model_dump(include={"nodes", "per_node", "use_gpu", "elastic"})
+        if options.evidence:
+            raise WorkloadError("--evidence: the ranks of a run on GPUs always have it: leave --evidence out")
         layout = layout_of(options.sizes, *placed.world, (outputs.nodes.max, outputs.nodes.slots_per_node))
         if layout is not None:
             gang |= {kind: getattr(layout, kind) for kind in KINDS}
@@ -268,6 +279,8 @@ def resolve(command: tuple[str, ...], options: RunOptions, found: Variables, out
         for name, value in given.items():
             if value:
                 raise WorkloadError(f"{name} {value}: without --nodes the command runs once on the head: add --nodes 1")
+    if entry.nodes is not None or options.evidence:
+        gang["transport"] = outputs.fabric.rdma
     return options.model_copy(update={"mode": entry.mode, "secrets": tuple(found.secrets), **gang})
 
 
@@ -296,7 +309,7 @@ def _run_here(
     kind = kind_of(plan.metadata, lines, output_of(result.json_file))
     folder = plan.uri.removeprefix(working_dir.EVERYWHERE)
     if kind.read is None and (result.json_file or plan.uri == folder):
-        reason = "the command has no ranks, and so no result: leave it out, or"
+        reason = "the command has no ranks, and so no result: leave it out, add --evidence, or"
         if not result.json_file:
             reason = "the command runs once, outside of Ray, which alone downloads it: name a folder, or"
         raise WorkloadError(f"{'--json' if result.json_file else f'--working-dir {plan.uri}'}: {reason} add --nodes 1")
@@ -313,7 +326,10 @@ def _run_here(
         found = driver_environment(JOB_ENVIRONMENT | plan.options.environment, uri)
         os.chdir(folder)
         return run_command(plan.options.command, found, dict(plan.secrets), record)
-    request = plan.options.model_copy(update={"secrets_here": True}).model_dump_json(exclude_defaults=True)
+    here: dict[str, Any] = {"secrets_here": True}
+    if plan.options.evidence:
+        here |= {"folder": folder, "of_ray": JOB_CONFIG in os.environ}
+    request = plan.options.model_copy(update=here).model_dump_json(exclude_defaults=True)
     ended = run_here(job_id, kind, request, {}, working_dir=uri, private=plan.secrets, record=record)
     return conclude(stack.outputs.ray.cluster, stack.outputs.machine, ended, kind, result.json_file)
 
@@ -323,7 +339,7 @@ def _start(api: JobsApi, job_id: str, words: list[str], plan: RunPlan) -> None:
     for note in plan.notes():
         print(note, file=sys.stderr)
     options = plan.options
-    environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(math.ceil(options.grace_s) + STOP_MARGIN_S)}
+    environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(math.ceil(plan.end_s) + STOP_MARGIN_S)}
     if options.mode == "driver":
         environment |= options.environment  # also for the driver's tasks and actors on other nodes
     runtime_env: dict[str, Any] = {

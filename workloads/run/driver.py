@@ -9,6 +9,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from workloads import sealed
 from workloads.exits import WorkloadError
@@ -32,6 +33,8 @@ def main(text: str) -> int:
         missing = f"the client did not send the secret {error}" if isinstance(error, KeyError) else str(error)
         print(missing, file=sys.stderr)
         return 1
+    if options.evidence:
+        return int(import_module("workloads.run.actors").run(options, secrets))
     if options.mode == "driver":
         return run_command(options.command, dict(options.environment), secrets)
     # The head's own command needs none of it, and Ray takes a second to import.
@@ -39,12 +42,16 @@ def main(text: str) -> int:
 
 
 def run_command(
-    command: tuple[str, ...], environment: dict[str, str], secrets: dict[str, str], record: JobRecord | None = None
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    secrets: dict[str, str],
+    record: JobRecord | None = None,
+    **child: Any,
 ) -> int:
     """Run a command in place of this process, and return its exit code.
 
-    Without secrets and record, it replaces this process, and the function returns only if it cannot run. Otherwise, it
-    removes the secrets from the command's output, and keeps the output.
+    Without secrets, record and options of a `child` (as for `run_masked`), it replaces this process, and the function
+    returns only if it cannot run. Otherwise, it removes the secrets from the command's output, and keeps the output.
     """
     # The image's interpreter need not be on PATH.
     # NeMo-RL gives the driver's whole environment to ray.init, which refuses what the job's runtime_env has already.
@@ -53,8 +60,8 @@ def run_command(
     variables = os.environ | driver | {"PATH": path} | environment | secrets
     sys.stdout.flush()
     try:
-        if secrets or record is not None:
-            return run_masked(command, variables, Masker(secrets.values()), record)
+        if secrets or record is not None or child:
+            return run_masked(command, variables, Masker(secrets.values()), record, **child)
         os.execvpe(command[0], command, variables)
     except OSError as error:
         print(f"cannot run {command[0]!r} on the head: {error.strerror}", file=sys.stderr)

@@ -9,6 +9,7 @@ from pydantic import Field
 from workloads.evidence.facts import Evidence
 from workloads.evidence.raw_log import named
 from workloads.gang.options import Mode
+from workloads.nccl.result import EvidenceFinding
 from workloads.results.documents import JobResult, ResultPart
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ class RunFailure(ResultPart):
 
 
 class RunResult(JobResult):
-    """Result of a gang: where its ranks ran, how they ended, and how their data traveled."""
+    """Result of a gang: where its ranks ran, how they ended, and how their data traveled.
+
+    Of a Ray driver with --evidence, the ranks are the processes that wrote an NCCL log, in order of their nodes.
+    """
 
     writer: ClassVar[str] = "rdma-ray run"
 
@@ -61,6 +65,10 @@ class RunResult(JobResult):
     """By phase, of all attempts."""
     failure: RunFailure | None = None
     evidence: Evidence | None = None
+    transport: str | None = None
+    """RDMA transport of the stack; None for sockets."""
+    findings: list[EvidenceFinding] = []
+    """How the data traveled otherwise than by `transport`. The client finds them; the exit code is the command's."""
 
 
 def show(result: RunResult, console: Console) -> None:
@@ -69,15 +77,20 @@ def show(result: RunResult, console: Console) -> None:
     from workloads.evidence.show import counted, show_evidence
     from workloads.terminal.console import say
 
+    unit = "process" if result.mode == "driver" else "rank"
     if result.nodes:
-        ranks = f"{counted(len(result.exit_codes), 'rank')} on {counted(len(result.nodes), 'node')}"
+        ranks = (
+            f"{counted(sum(len(node.ranks) for node in result.nodes), unit)} on {counted(len(result.nodes), 'node')}"
+        )
         restarts = f", {counted(result.restarts, 'restart')}" if result.restarts else ""
         say(console, f"{ranks}{restarts}: {', '.join(f'{node.host} ({node.ip})' for node in result.nodes)}")
     if result.seconds:
         say(console, ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in result.seconds.items()))
     if result.failure is not None:
         say(console, f"exit codes: {'; '.join(ends(result.exit_codes))}")
-    show_evidence(result.evidence, console)
+    show_evidence(result.evidence, console, unit)
+    for finding in result.findings:
+        say(console, finding.text, "red")
     say(console, result.reason, None if result.exit_code == 0 else "red")
 
 

@@ -155,6 +155,7 @@ def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
         seconds=session.seconds,
         failure=failure and RunFailure(rank=failure.rank, host=failure.host, code=failure.code, text=failure.text),
         evidence=session.evidence,
+        transport=options.transport,
     )
     emit("result", result=result.model_dump(mode="json", by_alias=True))
     return int(code)
