@@ -12,6 +12,9 @@ from workloads.options import WAIT_S, Hidden, option
 Mode = Literal["driver", "torchrun", "ranks"]
 """How the command runs: once on the head, as Ray drivers do; by torchrun on every node; or once per rank."""
 
+COLLECT_S = 45
+"""Seconds for the evidence of a driver, after the end of the command (`gang.actor_evidence`)."""
+
 
 class RunOptions(BaseModel, frozen=True, extra="forbid"):
     """One run of the user's command."""
@@ -54,6 +57,11 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     use_gpu: Hidden[bool] = False
     elastic: Hidden[bool] = False
     """Whether an autoscaler may add nodes."""
+
+    @property
+    def end_s(self) -> float:
+        """Seconds that the driver may take to end after a signal."""
+        return self.grace_s + (COLLECT_S if self.evidence else 0)
 
     @property
     def sizes(self) -> dict[str, int | None]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
@@ -40,15 +40,13 @@ from workloads.results.events import new_id
 from workloads.run import requirements, variables, working_dir
 from workloads.run.delivery import deliver
 from workloads.run.driver import run_command
-from workloads.run.entry import entry_of
+from workloads.run.entry import entry_of, name_of
 from workloads.run.variables import Variables
 from workloads.sealed import Key
 from workloads.terminal.console import present, say, write_json
 
 LONGEST_COMMAND = 120_000
 """Bytes of the job's entry point, which Ray passes to a shell as one argument (Linux: at most 128 KiB)."""
-COLLECT_S = 45
-"""Seconds for the evidence of --evidence, after the end of the command (`gang.actor_evidence`)."""
 STOP_MARGIN_S = 15
 """Seconds that Ray gives the driver beyond the ranks' grace before it kills the job."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -135,7 +133,7 @@ class RunPlan:
         resolved = resolve(command, options, given, outputs)
         return RunPlan(
             options=resolved if key is None else resolved.model_copy(update={"client_key": key.public}),
-            name=code.name or _name(command),
+            name=code.name or name_of(command),
             folder=None if uri else working_dir.read(Path(code.working_dir), follow_links=code.follow_links),
             uri=uri,
             packages=requirements.read(code.pip, code.requirements),
@@ -154,14 +152,9 @@ class RunPlan:
             "workload": "run",
             "name": self.name,
             "mode": self.options.mode,
-            "grace": f"{self.end_s:g}",
+            "grace": f"{self.options.end_s:g}",
             **({"evidence": "yes"} if self.options.evidence else {}),
         }
-
-    @property
-    def end_s(self) -> float:
-        """Seconds that the driver may take to end after a signal."""
-        return self.options.grace_s + (COLLECT_S if self.options.evidence else 0)
 
     @cached_property
     def archive(self) -> bytes | None:
@@ -339,7 +332,7 @@ def _start(api: JobsApi, job_id: str, words: list[str], plan: RunPlan) -> None:
     for note in plan.notes():
         print(note, file=sys.stderr)
     options = plan.options
-    environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(math.ceil(plan.end_s) + STOP_MARGIN_S)}
+    environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(math.ceil(options.end_s) + STOP_MARGIN_S)}
     if options.mode == "driver":
         environment |= options.environment  # also for the driver's tasks and actors on other nodes
     runtime_env: dict[str, Any] = {
@@ -377,12 +370,6 @@ def _detached(api: JobsApi, job_id: str, json_file: str | None) -> int:
     if json_file != "-":
         print(job_id)
     return Exit.OK
-
-
-def _name(command: tuple[str, ...]) -> str:
-    """Return the name of the script in a command, or of its program."""
-    scripts = [word for word in command if re.search(r"\.(py|sh)\Z", word)]
-    return PurePath(scripts[0] if scripts else command[0]).name if command else ""
 
 
 def _show_plan(plan: RunPlan, console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 
 from workloads.exits import WorkloadError
 from workloads.gang.options import Mode
@@ -136,3 +136,9 @@ def _agreed(own: str, value: int | None, name: str, text: str | None) -> int | N
     if value is not None and value != int(low):
         raise WorkloadError(f"{own} {value} and torchrun's {name} {text} contradict each other: use only one of them")
     return int(low)
+
+
+def name_of(command: tuple[str, ...]) -> str:
+    """Return the name of the script in a command, or of its program."""
+    scripts = [word for word in command if re.search(r"\.(py|sh)\Z", word)]
+    return PurePath(scripts[0] if scripts else command[0]).name if command else ""

@@ -67,7 +67,7 @@ class RunResult(JobResult):
     evidence: Evidence | None = None
     transport: str | None = None
     """RDMA transport of the stack; None for sockets."""
-    findings: list[EvidenceFinding] = []
+    findings: list[EvidenceFinding] = Field([])
     """How the data traveled otherwise than by `transport`. The client finds them; the exit code is the command's."""
 
 

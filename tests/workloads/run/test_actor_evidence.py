@@ -67,10 +67,10 @@ def run(
     with cluster.start(
         *words, "--", "python", "driver.py", like, "nccl.log", end, RDMA_RAY_OUTPUTS=str(promised)
     ) as it:
-        shown = "\n".join(it.communicate(timeout=300))
+        shown = "\n".join(job.communicate(timeout=300))
     print(shown, file=sys.stderr)
     assert [*cluster.logs.rglob("rdma-ray-nccl-*")] == []
-    return it.returncode, json.loads(file.read_text()), shown
+    return job.returncode, json.loads(file.read_text()), shown
 
 
 def log_of(name: str) -> str:
