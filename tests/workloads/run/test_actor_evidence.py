@@ -66,7 +66,7 @@ def run(
     words = ("run", "--evidence", "--json", str(file), "--working-dir", str(folder / "code"), *options)
     with cluster.start(
         *words, "--", "python", "driver.py", like, "nccl.log", end, RDMA_RAY_OUTPUTS=str(promised)
-    ) as it:
+    ) as job:
         shown = "\n".join(job.communicate(timeout=300))
     print(shown, file=sys.stderr)
     assert [*cluster.logs.rglob("rdma-ray-nccl-*")] == []
