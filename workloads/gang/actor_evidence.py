@@ -27,6 +27,7 @@ from workloads.evidence.facts import Evidence, LogFacts, RankEvidence, thinned
 from workloads.evidence.log_reader import parse_lines
 from workloads.exits import last_line
 from workloads.gang.actors import answers
+from workloads.gang.placement import all_nodes
 from workloads.hardware import nic
 from workloads.hardware.nic import Counter, Nic, Reading
 from workloads.secrecy import Masker, known_secrets
@@ -74,7 +75,7 @@ class ActorEvidence:
         try:
             with _connected():
                 self.folder = os.path.realpath(ray._private.worker._global_node.get_logs_dir_path())  # type: ignore[attr-defined]
-                self.left = {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
+                self.left = {node["NodeID"] for node in all_nodes() if not node["Alive"]}
                 for node, answer in self._ask(begin_on_node, BEGIN_S, lambda _: (self.folder,)):
                     self.before[node["NodeID"]] = answer
                     if answer.free is None or answer.free < collect.ROOM:
@@ -103,7 +104,7 @@ class ActorEvidence:
         try:
             if self.folder:
                 with _connected():
-                    for node in ray.nodes():
+                    for node in all_nodes():
                         if not node["Alive"] and node["NodeID"] not in self.left:
                             text = "all of it: the node left before the end, and its logs with it"
                             self._miss(text, node["NodeManagerAddress"])
@@ -121,7 +122,9 @@ class ActorEvidence:
                 self._miss(reason, node["NodeManagerAddress"])
             begin = len(ranks)
             of_node = {"counters": end.counters, "nics": end.nics, "driver": end.driver}
-            for pid, log in end.logs or ([(None, None)] if end.nics else []):
+            # A node without a log has its NICs.
+            logs: list[tuple[int | None, LogFacts | None]] = [*end.logs] or ([(None, None)] if end.nics else [])
+            for pid, log in logs:
                 short = log and thinned(log, keep, collect.WARNINGS)
                 one = RankEvidence(rank=len(ranks), log=short, counters=None, host=end.host, pid=pid)
                 ranks.append(one.model_copy(update=of_node))
@@ -143,7 +146,7 @@ class ActorEvidence:
     ) -> Iterator[tuple[dict[str, Any], Any]]:
         """Call a function on every live node, and yield each node with its answer; the others are `missing`."""
         task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
-        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        alive = {node["NodeID"]: node for node in all_nodes() if node["Alive"]}
         calls = {}
         for node in alive:
             here = NodeAffinitySchedulingStrategy(node, soft=False)
