@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from workloads.client.kinds import JOBS_RESULT, JobKind
 from workloads.client.output import LineOptions, RunView
+from workloads.evidence.facts import merge
 from workloads.nccl.judge.expectation import has_gpu_direct, network_of
 from workloads.nccl.problems import detours
 from workloads.run.result import RunResult, show
@@ -27,7 +28,9 @@ def run(job: Mapping[str, str], lines: LineOptions, output: TextIO) -> JobKind:
 def read(found: dict[str, Any], machine: str | None) -> RunResult:
     """Return a result with the findings in its evidence. WorkloadError if it is none."""
     result = RunResult.of(found, JOBS_RESULT)
-    log = result.evidence and result.evidence.log
+    logs = [rank.log for rank in (result.evidence.ranks if result.evidence else ()) if rank.log]
+    # A process whose group is on one node may name sockets, and sends nothing over them.
+    logs = [log for log in logs if log.carried or (log.nnodes or 1) > 1]
     network = network_of(result.transport or "", gpu_direct=has_gpu_direct(machine))
-    findings = list(detours(log, network)) if log and network else []
+    findings = list(detours(merge(logs), network)) if logs and network else []
     return result.model_copy(update={"findings": findings})

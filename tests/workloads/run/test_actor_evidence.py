@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from tests.workloads.conftest import Cluster, write_outputs
+from workloads.evidence.facts import Evidence, RankEvidence
 from workloads.evidence.log_reader import parse_log
 from workloads.nccl.judge.expectation import network_of
 from workloads.nccl.problems import detours
+from workloads.run.job import read
+from workloads.run.result import RunResult
 
 LOGS = Path(__file__).parents[1] / "nccl" / "logs"
 DRIVER = """
@@ -141,3 +144,17 @@ def test_detours(log: str, kinds: list[str]) -> None:
     network = network_of("gib")
     assert network is not None
     assert [found.kind for found in detours(parse_log(log_of(log)), network)] == kinds
+
+
+def test_group_on_one_node_is_no_detour() -> None:
+    """Beside a group over gIB, a process with a group on its node names sockets, and sends nothing over them."""
+    alone = parse_log("gpu-node-0:9:9 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>\n"
+                      "gpu-node-0:9:9 [0] NCCL INFO Using network Socket\n")  # fmt: skip
+    assert "Socket" in alone.plugins
+    logs = [parse_log(log_of("gib-two-nodes")), alone]
+    ranks = [RankEvidence(rank=number, log=log, counters=None) for number, log in enumerate(logs)]
+    found = RunResult(
+        started=0, finished=1, exit_code=0, reason="", mode="driver", nodes=[], exit_codes=[], restarts=0, seconds={},
+        evidence=Evidence(ranks=ranks, image=None, topology={}, missing=[]), transport="gib",
+    )  # fmt: skip
+    assert read(found.model_dump(mode="json", by_alias=True), "a3-ultragpu-8g").findings == []
