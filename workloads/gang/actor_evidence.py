@@ -61,8 +61,9 @@ class NodeEnd:
 
 @dataclass
 class ActorEvidence:
-    """Call `begin` before the command, and `end` after it."""
+    """Call `begin` before the command, and `end` after it. `private` are secrets of the driver."""
 
+    private: tuple[str, ...] = field(default=(), repr=False)
     folder: str = ""
     prefix: str = field(default_factory=lambda: f"{collect.FOLDER}{secrets.token_hex(8)}.")
     logs: bool = False
@@ -109,7 +110,8 @@ class ActorEvidence:
                             text = "all of it: the node left before the end, and its logs with it"
                             self._miss(text, node["NodeManagerAddress"])
                     given = self.folder, self.prefix
-                    found = list(self._ask(end_on_node, END_S, lambda node: (*given, self.before.get(node))))
+                    its = self.before
+                    found = list(self._ask(end_on_node, END_S, lambda node: (*given, its.get(node), self.private)))
         except Exception as error:
             self._miss(f"all of it: {last_line(error)}")
         found.sort(key=lambda one: one[0]["NodeManagerAddress"])
@@ -181,10 +183,14 @@ def begin_on_node(folder: str) -> NodeStart:
     return NodeStart(nic.read_counters(), free)
 
 
-def end_on_node(folder: str, prefix: str, before: NodeStart | None) -> NodeEnd:
-    """Read this node after the command, and remove the logs of its processes."""
+def end_on_node(folder: str, prefix: str, before: NodeStart | None, private: tuple[str, ...]) -> NodeEnd:
+    """Read this node after the command, and remove the logs of its processes.
+
+    Args:
+        private: Secrets of the driver, which the node's environment lacks. They are removed before lines are cut.
+    """
     found = NodeEnd(socket.gethostname(), nics=nic.nics() or None, driver=nic.driver())
-    _read_logs(folder, prefix, found)
+    _read_logs(folder, prefix, found, Masker([*known_secrets(os.environ), *private]))
     after = nic.read_counters()
     if after is not None and before is not None and before.counters is not None:
         found.counters, notes = nic.difference(before.counters, after)
@@ -194,8 +200,7 @@ def end_on_node(folder: str, prefix: str, before: NodeStart | None) -> NodeEnd:
     return found
 
 
-def _read_logs(folder: str, prefix: str, found: NodeEnd) -> None:
-    known = Masker(known_secrets(os.environ))
+def _read_logs(folder: str, prefix: str, found: NodeEnd, known: Masker) -> None:
     try:
         with open_folder(os.path.realpath(folder)) as opened:
             names = sorted(name for name in os.listdir(opened) if name.startswith(prefix))  # noqa: PTH208 - an open folder

@@ -20,7 +20,7 @@ from workloads.secrecy import Masker
 def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
     """Run the command, emit its result, and return its exit code."""
     started = time.time()
-    actors = ActorEvidence()
+    actors = ActorEvidence(tuple(secrets.values()))
     # `ray.init` passes the variables of the job to every node. Those of the driver are for frameworks which pass their
     # own, but leave what they find (verl), or which pass all of them (NeMo-RL).
     variables = dict(options.environment) | actors.begin(os.environ | options.environment)
@@ -49,7 +49,7 @@ def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
 
 
 def _masked(value: Any, masker: Masker) -> Any:
-    """Return a JSON value with texts without secrets. The nodes do not know the secrets of the driver."""
+    """Return a JSON value with texts without secrets."""
     match value:
         case str():
             return masker.text(value)
