@@ -19,6 +19,7 @@ from workloads.client.placement_groups import ACTORS
 from workloads.exits import Exit
 
 SCRIPTS = Path(__file__).with_name("scripts")
+LOGS = Path(__file__).parents[1] / "nccl" / "logs"
 STARTED_S = 150
 """Until the first step: twelve actors start, of which eight import torch, on a busy machine with two cores."""
 ENDED_S = 60
@@ -134,6 +135,16 @@ def test_driver_that_can_never_be_placed_is_named_and_stopped(cluster: Cluster, 
             assert time.monotonic() - began < ENDED_S
         finally:
             cluster.rdma_ray("stop", "never")
+
+
+def test_result_has_the_evidence_of_every_rank(cluster: Cluster, tmp_path: Path) -> None:
+    """Each of the eight ranks writes a recorded log of NCCL."""
+    file, log = tmp_path / "result.json", LOGS / "gib-two-nodes.log"
+    run, *words = command(tmp_path, "--steps", "1", "--nccl-log", str(log), "--like", "nemo-rl", json=str(file))
+    done = cluster.rdma_ray(run, "--evidence", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = json.loads(file.read_text())["evidence"]["ranks"]
+    assert [rank["log"]["plugin"] for rank in ranks] == ["gIB"] * 8
 
 
 def test_stop_ends_the_driver_and_its_actors(cluster: Cluster, tmp_path: Path) -> None:
