@@ -17,7 +17,7 @@ SCRIPTS = Path(__file__).parents[1] / "workloads" / "run" / "scripts"
 PROCESS = re.compile(r"^rank (\d) on (\S+) is process", re.MULTILINE)
 LOST = 9
 ENDED_S = 90
-"""From the loss of a pod to the end of the command, on a machine with other work; Ray tells the driver in seconds."""
+"""Timeout in seconds for the command to end after its pod is killed, on a busy machine."""
 
 
 def test_driver_waits_for_its_nodes_loses_one_and_resumes(gke: DeployedStack, tmp_path: Path) -> None:

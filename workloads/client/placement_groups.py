@@ -33,6 +33,7 @@ LONGEST_NAME = 80
 EXIST = "detail=1&limit=10000&filter_keys=state&filter_predicates=!%3D&filter_values="
 GROUPS, ACTORS = f"/api/v0/placement_groups?{EXIST}REMOVED", f"/api/v0/actors?{EXIST}DEAD"
 NODES = "/api/v0/nodes?detail=1&limit=10000"
+WAITING = ("PENDING", "RESCHEDULING")  # states of a placement group
 RAYS_OWN = ("_ray_internal", "SUPERVISOR_ACTOR_RAY_NAMESPACE", "serve")
 """Starts of the namespaces of detached actors of Ray itself and of Ray Serve, which no job owns (ray:
 dashboard/modules/job/common.py, serve/_private/constants.py; 2.60)."""
@@ -82,7 +83,7 @@ class Room:
         """Return why bundles of these shapes can never fit; None if they can, or if that is unknown.
 
         Args:
-            infeasible: Whether Ray finds that they do not fit on its nodes by the group's strategy, were these free.
+            infeasible: See `is_infeasible`.
         """
         for shape in shapes:
             if not self.fits(shape):
@@ -152,6 +153,11 @@ def shapes_of(group: Json) -> list[Json]:
     return [bundle["unit_resources"] for bundle in group.get("bundles") or []]
 
 
+def is_infeasible(group: Json) -> bool:
+    """Return whether Ray finds that a group does not fit on its nodes by its strategy, were these free."""
+    return (group.get("stats") or {}).get("scheduling_state") == "INFEASIBLE"
+
+
 def total(shapes: Iterable[Amounts]) -> dict[str, float]:
     """Return the sum of resources."""
     found: Counter[str] = Counter()
@@ -214,7 +220,7 @@ class PendingGroups:
 
     def _waiting(self, driver: str) -> Iterator[tuple[str, int]]:
         groups = _rows(self.api, GROUPS, LOOK_S)
-        own = [row for row in groups if row["creator_job_id"] == driver and row["state"] in ("PENDING", "RESCHEDULING")]
+        own = [row for row in groups if row["creator_job_id"] == driver and row["state"] in WAITING]
         ages = [time.time() - float(row["stats"]["creation_request_received_ns"]) / 1e9 for row in own]
         if max(ages, default=0) < SHORT_S:
             return
@@ -224,9 +230,8 @@ class PendingGroups:
         alike: dict[str, list[tuple[str, float]]] = {}
         for row, age in zip(own, ages, strict=True):
             shapes = shapes_of(row)
-            infeasible = row["stats"].get("scheduling_state") == "INFEASIBLE"
             text = shown(shapes)
-            if reason := room.never(shapes, infeasible):
+            if reason := room.never(shapes, is_infeasible(row)):
                 text += f"; it can never fit: {reason}"
             else:
                 held = _held(having, total(shapes), driver, jobs)

@@ -10,7 +10,7 @@ from typing import Any
 from infra.catalog.names import GPU, NODE_TYPE
 from infra.catalog.pins import RAY_IN
 from infra.terminal import dollars
-from workloads.client.placement_groups import Holder, Room, holders, shapes_of, shown, total
+from workloads.client.placement_groups import WAITING, Holder, Room, holders, is_infeasible, shapes_of, shown, total
 from workloads.doctor.check import Problem, check
 from workloads.doctor.machines import gpu_nodes
 from workloads.doctor.objects import is_true, labels, name_of
@@ -148,11 +148,11 @@ def requests(state: State) -> Iterator[Problem]:
     room = Room.of(state.ray["nodes"], state.outputs.nodes)
     most = max(len(alive(state)), state.outputs.nodes.max)
     for group in state.ray["placement groups"]:
-        if group["state"] not in ("PENDING", "RESCHEDULING"):
+        if group["state"] not in WAITING:
             continue
         stats = group.get("stats") or {}
         age = state.time - int(stats.get("creation_request_received_ns") or 0) / 1e9
-        shapes, infeasible = shapes_of(group), stats.get("scheduling_state") == "INFEASIBLE"
+        shapes, infeasible = shapes_of(group), is_infeasible(group)
         if age < PENDING_S and room.never(shapes, infeasible) is None:
             continue
         job = submissions.get(group.get("creator_job_id")) or group.get("creator_job_id")

@@ -26,6 +26,7 @@ from infra.outputs import Outputs
 from workloads.client.api import JobsApi, UnreachableError
 from workloads.client.connection import Connection
 from workloads.client.kubectl import Kubectl
+from workloads.client.placement_groups import NODES
 from workloads.client.run import python_of, submit_driver
 from workloads.client.stack import KINDS
 from workloads.doctor.kept import Kept, metadata
@@ -91,7 +92,7 @@ AUTOSCALER_STATUS = "cluster-autoscaler-status"
 
 RAY_PATHS = {
     "version": "/api/version",
-    "nodes": "/api/v0/nodes?detail=1&limit=10000",
+    "nodes": NODES,
     "jobs": "/api/jobs/",
     "placement groups": "/api/v0/placement_groups?detail=1&limit=10000",
     "actors": "/api/v0/actors?detail=1&limit=10000&filter_keys=state&filter_predicates=%3D&filter_values=ALIVE",

@@ -171,9 +171,7 @@ class Collector:
             self.missing.append("NCCL's log: the ranks used gloo, which does not write one")
             return None, None
         if level.upper() not in LEVELS:
-            self.missing.append(
-                f"NCCL's log: {LEVEL}={level} is set on the ranks; INFO shows how data travels: --env {LEVEL}=INFO"
-            )
+            self.missing.append(too_quiet(level, " on the ranks"))
             return None, None
         known = self._known()
         facts, raw = [], None
@@ -200,9 +198,9 @@ class Collector:
 
     def _parse(self, file: Path, known: Masker) -> LogFacts:
         with file.open(encoding="utf-8", errors="replace") as opened:
-            facts = parse_lines(masked_lines(opened, known))
-            if opened.read(1):
-                self.missing.append(f"NCCL's log: only its first {READ // 2**20} MiB were read")
+            facts, complete = read_log(opened, known)
+        if not complete:
+            self.missing.append(f"NCCL's log: only its first {READ // 2**20} MiB were read")
         return facts
 
     def _counters(self) -> list[Counter] | None:
@@ -250,8 +248,18 @@ def remove_stale(folder: Path) -> None:
                 temporary.remove(left, opened)
 
 
-def masked_lines(file: TextIO, known: Masker) -> Iterator[str]:
-    """Yield the lines of the first READ bytes of a log, without secrets; a very long line in parts."""
+def too_quiet(level: str, where: str = "") -> str:
+    """Return the reason why there is no log at a level that is none of LEVELS."""
+    return f"NCCL's log: {LEVEL}={level} is set{where}; INFO shows how data travels: --env {LEVEL}=INFO"
+
+
+def read_log(file: TextIO, known: Masker) -> tuple[LogFacts, bool]:
+    """Return the facts in the first READ bytes of a log, without secrets, and whether that is all of it."""
+    facts = parse_lines(_lines(file, known))
+    return facts, not file.read(1)
+
+
+def _lines(file: TextIO, known: Masker) -> Iterator[str]:
     left = READ
     while left > 0 and (text := file.read(min(left, BATCH)) + file.readline(PIECE)):
         left -= len(text)

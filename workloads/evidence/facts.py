@@ -114,7 +114,7 @@ class LogFacts(ResultPart):
 
 
 class RankEvidence(ResultPart):
-    """Evidence of one rank, with the health of its own `gpus`. In a Ray driver's run, a rank is a process with a `pid`.
+    """Evidence of one rank, and the health of its own `gpus`. For a Ray driver, each process is a rank, with its `pid`.
 
     One rank per node also carries the node's `counters`, `nics` and GPU `driver` version.
     """

@@ -1,7 +1,8 @@
 """Evidence of the actors of a Ray driver, which this project does not start: NCCL's logs, and the NICs of each node.
 
-NCCL gets its settings by variables of the job, and writes to the folder of Ray's own logs, which exists on every node,
-also on one that joins later. After the command, a task on each node reads the logs of this job, and removes them.
+NCCL gets its settings by variables of the job, and writes to the folder of Ray's own logs. Pods and the nodes of a
+local stack have it under the path of the head, also those that join later. After the command, a task on each node reads
+the logs of this job, and removes them.
 Nothing here raises: what cannot be read is `missing`.
 """
 
@@ -24,7 +25,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from workloads import temporary
 from workloads.evidence import collect
 from workloads.evidence.facts import Evidence, LogFacts, RankEvidence, thinned
-from workloads.evidence.log_reader import parse_lines
 from workloads.exits import last_line
 from workloads.gang.actors import answers
 from workloads.gang.placement import all_nodes
@@ -87,9 +87,7 @@ class ActorEvidence:
             self._miss(f"all of it: {last_line(error)}")
         level = given.get(collect.LEVEL, "INFO")
         if level.upper() not in collect.LEVELS:
-            self._miss(
-                f"NCCL's log: {collect.LEVEL}={level} is set; INFO shows how data travels: --env {collect.LEVEL}=INFO"
-            )
+            self._miss(collect.too_quiet(level))
         elif collect.FILE in given:
             self._miss(f"NCCL's log: NCCL writes to your {collect.FILE}: leave it out")
         elif not any(text.startswith(("NCCL's log", "all of it")) for text in self.missing):
@@ -137,7 +135,11 @@ class ActorEvidence:
                 nodes.append({"host": end.host, **names, "ranks": numbers})
         if self.logs and not nodes:
             self._miss("NCCL's log: no process wrote one")
-        missing = [f"{text} ({', '.join(where)})" if where else text for text, where in sorted(self.missing.items())]
+        known = Masker(self.private)  # an error of Ray may have any text
+        missing = [
+            known.text(f"{text} ({', '.join(where)})" if where else text)
+            for text, where in sorted(self.missing.items())
+        ]
         return Evidence(ranks=ranks, image=None, topology={}, missing=missing), nodes
 
     def _miss(self, reason: str, *nodes: str) -> None:
@@ -226,7 +228,7 @@ def _read_logs(folder: str, prefix: str, found: NodeEnd, known: Masker) -> None:
 
 def _facts(file: int, known: Masker, missing: list[str]) -> LogFacts:
     with open(file, encoding="utf-8", errors="replace", closefd=False) as opened:
-        log = parse_lines(collect.masked_lines(opened, known))
-        if opened.read(1):
+        log, complete = collect.read_log(opened, known)
+        if not complete:
             missing.append(f"NCCL's log: only the first {collect.READ // 2**20} MiB of one were read")
     return thinned(log, PROCESS_CHANNELS, collect.WARNINGS)

@@ -5,10 +5,10 @@ Code 5: the figures are not those of the requested fabric. Code 0: a remark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from statistics import median
 
-from workloads.evidence.facts import Channel, Evidence, LogFacts
+from workloads.evidence.facts import Channel, Evidence, LogFacts, merge
 from workloads.evidence.log_reader import JOINED, SOCKETS
 from workloads.exits import Exit
 from workloads.hardware.gpu import APPLICATION_XIDS, Gpu
@@ -73,15 +73,17 @@ def problems(
         yield remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
 
 
-def detours(facts: LogFacts, network: Network) -> Iterator[EvidenceFinding]:
-    """Yield how data between nodes traveled otherwise than by this network.
+def detours(logs: Iterable[LogFacts], network: Network) -> Iterator[EvidenceFinding]:
+    """Yield how data between nodes traveled otherwise than by this network, from the log of each process.
 
-    Only what holds for any number of communicators of any ranks, as in the actors of a Ray driver: `facts` may merge
-    communicators whose ranks all count from 0.
+    Only what holds for any number of communicators of any ranks, as in the actors of a Ray driver, whose ranks all
+    count from 0. A process whose group is on one node may name sockets, and sends nothing over them.
     """
-    sockets = [plugin for plugin in facts.plugins if plugin in SOCKETS]
-    if facts.nnodes == 1 and not facts.carried:
+    between = [log for log in logs if log.carried or (log.nnodes or 1) > 1]
+    if not between:
         return
+    facts = merge(between)
+    sockets = [plugin for plugin in facts.plugins if plugin in SOCKETS]
     for found in _network(facts, network, sockets):
         if found.kind in ("socket-transport", "other-plugin", "other-provider"):
             yield found

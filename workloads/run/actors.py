@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from workloads.gang.actor_evidence import ActorEvidence
 from workloads.gang.masked import JOB_CONFIG, STOPPING, job_config
@@ -14,7 +13,6 @@ from workloads.gang.options import RunOptions
 from workloads.results.events import emit
 from workloads.run.driver import run_command
 from workloads.run.result import RunNode, RunResult
-from workloads.secrecy import Masker
 
 
 def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
@@ -44,18 +42,5 @@ def run(options: RunOptions, secrets: Mapping[str, str]) -> int:
         evidence=evidence,
         transport=options.transport,
     )
-    emit("result", result=_masked(result.model_dump(mode="json", by_alias=True), Masker(secrets.values())))
+    emit("result", result=result.model_dump(mode="json", by_alias=True))
     return code
-
-
-def _masked(value: Any, masker: Masker) -> Any:
-    """Return a JSON value with texts without secrets."""
-    match value:
-        case str():
-            return masker.text(value)
-        case list():
-            return [_masked(each, masker) for each in value]
-        case dict():
-            return {name: _masked(each, masker) for name, each in value.items()}
-        case _:
-            return value

@@ -53,9 +53,9 @@ def run_command(
     Without secrets, record and options of a `child` (as for `run_masked`), it replaces this process, and the function
     returns only if it cannot run. Otherwise, it removes the secrets from the command's output, and keeps the output.
     """
-    # The image's interpreter need not be on PATH.
     # NeMo-RL gives the driver's whole environment to ray.init, which refuses what the job's runtime_env has already.
     driver = {"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}
+    # The image's interpreter need not be on PATH.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     variables = os.environ | driver | {"PATH": path} | environment | secrets
     sys.stdout.flush()

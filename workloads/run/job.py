@@ -7,7 +7,6 @@ from typing import Any, TextIO
 
 from workloads.client.kinds import JOBS_RESULT, JobKind
 from workloads.client.output import LineOptions, RunView
-from workloads.evidence.facts import merge
 from workloads.nccl.judge.expectation import has_gpu_direct, network_of
 from workloads.nccl.problems import detours
 from workloads.run.result import RunResult, show
@@ -29,8 +28,6 @@ def read(found: dict[str, Any], machine: str | None) -> RunResult:
     """Return a result with the findings in its evidence. WorkloadError if it is none."""
     result = RunResult.of(found, JOBS_RESULT)
     logs = [rank.log for rank in (result.evidence.ranks if result.evidence else ()) if rank.log]
-    # A process whose group is on one node may name sockets, and sends nothing over them.
-    logs = [log for log in logs if log.carried or (log.nnodes or 1) > 1]
     network = network_of(result.transport or "", gpu_direct=has_gpu_direct(machine))
-    findings = list(detours(merge(logs), network)) if logs and network else []
+    findings = list(detours(logs, network)) if network else []
     return result.model_copy(update={"findings": findings})

@@ -144,11 +144,11 @@ def test_settings_of_the_user_have_priority(cluster: Cluster, promised: Path, tm
 def test_detours(log: str, kinds: list[str]) -> None:
     network = network_of("gib")
     assert network is not None
-    assert [found.kind for found in detours(parse_log(log_of(log)), network)] == kinds
+    assert [found.kind for found in detours([parse_log(log_of(log))], network)] == kinds
 
 
 def test_group_on_one_node_is_no_detour() -> None:
-    """Beside a group over gIB, a process with a group on its node names sockets, and sends nothing over them."""
+    """One process is in a group over gIB. Another one logs sockets, but its group is on one node."""
     alone = parse_log("gpu-node-0:9:9 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>\n"
                       "gpu-node-0:9:9 [0] NCCL INFO Using network Socket\n")  # fmt: skip
     assert "Socket" in alone.plugins
