@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from infra.settings.common import CloudRay
     from infra.settings.cost import Cost
     from infra.settings.local import LocalRay, LocalSettings
+    from infra.settings.teams import Team
 
 JOB_STACK = "RDMA_RAY_STACK"
 """Variable in the environment of an entry point (ray.mode job and indexed-job): its stack, by `job_stack`."""
@@ -187,6 +188,7 @@ class Outputs(Contract):
     storage: Storage | None = None
     queue: str | None = None
     cost: CostOutputs | None = None
+    teams: dict[str, Outputs] | None = None
 
     @property
     def on_kubernetes(self) -> bool:
@@ -202,24 +204,30 @@ def cluster_outputs(
     *,
     context: str | None = None,
     serve_token: Output[str] | None = None,
+    teams: Output[Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the outputs of a stack on Kubernetes.
+    """Return the outputs of a stack on Kubernetes, or of one of its teams.
 
     Args:
         ray_cluster: Name of the RayCluster, RayJob, RayService or Job.
         kubeconfig: Kubeconfig as JSON, secret; None for a `context` of the user's own.
         token: Ray's token, secret.
         serve_token: Token of a service's requests, secret.
+        teams: The outputs of each team by its name, secret.
     """
     machine, transport, cost = settings.machine, settings.fabric_row.transport.name, settings.cost
+    # A team has the nodes of its workers.
+    least, most = settings.nodes.min, settings.nodes.max
+    if settings.team is not None:
+        least, most = settings.ray.min_workers, settings.ray.max_workers
     service = {"serve": f"http://{FORWARDED}:{SERVE_PORT}", "serveToken": serve_token}
     return {
         "target": settings.target,
         "location": settings.location,
         "machine": None if machine is None else machine.name,
         "nodes": {
-            "min": settings.nodes.min,
-            "max": settings.nodes.max,
+            "min": least,
+            "max": most,
             "gpusPerNode": settings.gpus_per_node,
             "cpusPerNode": settings.cpus_per_node,
         },
@@ -239,8 +247,17 @@ def cluster_outputs(
         },
         "storage": _folder(settings) if settings.storage.source else None,
         "queue": settings.local_queue,
-        "cost": cost and cost_outputs(cost).model_dump(by_alias=True, exclude_none=True),
+        "cost": cost and _cost(cost, settings.team).model_dump(by_alias=True, exclude_none=True),
+        "teams": teams,
     }
+
+
+def _cost(cost: Cost, team: Team | None) -> CostOutputs:
+    """Return the cost of a stack; of a team, only that of its nodes."""
+    node = cost.workers.each.dollars
+    if team is None:
+        return cost_outputs(cost)
+    return CostOutputs(node=_cents(node), workers=_cents(node and team.quota * node), at_most=cost.at_most)
 
 
 def cost_outputs(cost: Cost) -> CostOutputs:
@@ -326,6 +343,7 @@ def local_outputs(
         "storage": {"path": head.storage, "source": history} | _days(settings.ray),
         "queue": None,
         "cost": None,
+        "teams": None,
     }
 
 

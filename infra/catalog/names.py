@@ -7,8 +7,8 @@ from infra.kubernetes.service_pod.authorized import HEALTH as HEALTH
 from infra.kubernetes.time_limit_pod import ENDED as ENDED
 
 NAMESPACE = "ray"
-LOCAL_QUEUE = "gpu"
-"""LocalQueue in Ray's namespace; the stack output `queue`."""
+LOCAL_QUEUE = CLUSTER_QUEUE = "gpu"
+"""LocalQueue in Ray's namespace, the stack output `queue`; and the ClusterQueue of the stack."""
 
 HISTORY_DAYS, LONGEST_HISTORY = 30, 3650
 """Default and greatest number of days for which the storage keeps a job (ray.historyDays)."""

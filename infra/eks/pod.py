@@ -77,6 +77,7 @@ def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:
         cpu_worker=cpu_worker_resources(settings.ray),
         flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=by_topology),),
         nodes=settings.nodes.max,
+        teams=settings.teams,
         pod=pod,
         nics=settings.machine.nics if claim else 0,
         device_class=claim.device_class if claim else None,

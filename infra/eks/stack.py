@@ -33,7 +33,7 @@ from infra.eks.workload import ray_args
 from infra.existing.cloud import marked, refuse_other_owners
 from infra.kubernetes.operators import install_operators
 from infra.kubernetes.pods import ray_accounts
-from infra.kubernetes.workload import Workload
+from infra.kubernetes.workload import Workload, team_workloads
 from infra.naming import OWNER_BYTES
 from infra.outputs import cluster_outputs
 from infra.settings import EksSettings, Problem, SettingsError
@@ -59,7 +59,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
         place = existing_place(settings, names.cluster)
     stack = EksStack(settings, names, place, theirs)
     name, kubeconfig = names.named("ray"), stack.kubeconfig
-    return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
+    return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token, teams=stack.teams)
 
 
 def provider_problems(settings: EksSettings, region: str | None) -> list[Problem]:
@@ -83,6 +83,7 @@ class EksStack(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
     serve_token: pulumi.Output[str] | None
+    teams: pulumi.Output[Any] | None
 
     def __init__(
         self,
@@ -193,4 +194,12 @@ class EksStack(pulumi.ComponentResource):
         workload = Workload("ray", args, inside, operators=operators, depends_on=[gpu, *plugins, *needs_dns])
         self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
         self.token, self.serve_token = workload.token, workload.serve_token
+        self.teams = team_workloads(
+            settings,
+            lambda of_team: ray_args(of_team, names.named("ray")),
+            inside,
+            operators=operators,
+            depends_on=[gpu, *plugins],
+            kubeconfig=self.kubeconfig,
+        )
         self.register_outputs({})

@@ -177,6 +177,7 @@ def queue_args(settings: GkeSettings, pod: GpuPod) -> QueueArgs:
         cpu_worker=cpu_worker_resources(settings.ray),
         flavors=_flavors(settings),
         nodes=nodes.max,
+        teams=settings.teams,
         pod=pod,
         nics=settings.machine.nics if claim else 0,
         device_class=claim.device_class if claim else None,

@@ -34,7 +34,7 @@ from infra.gke.storage import BucketAccess
 from infra.gke.workload import ray_args
 from infra.kubernetes.operators import install_operators
 from infra.kubernetes.pods import ray_accounts
-from infra.kubernetes.workload import Workload
+from infra.kubernetes.workload import Workload, team_workloads
 from infra.naming import OWNER_BYTES
 from infra.outputs import cluster_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
@@ -57,7 +57,7 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
         place = existing_place(settings, str(gcp.config.project))
     stack = GkeStack(pulumi.get_stack(), settings, place, theirs)
     name, kubeconfig = stack.site.named("ray"), stack.kubeconfig
-    return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token)
+    return cluster_outputs(settings, name, kubeconfig, stack.token, serve_token=stack.serve_token, teams=stack.teams)
 
 
 def project_problems(project: str | None) -> list[Problem]:
@@ -80,6 +80,7 @@ class GkeStack(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
     serve_token: pulumi.Output[str] | None
+    teams: pulumi.Output[Any] | None
 
     def __init__(
         self,
@@ -150,4 +151,12 @@ class GkeStack(pulumi.ComponentResource):
         workload = Workload("ray", args, inside, operators=operators, depends_on=[*pools.pools, *drivers])
         self.kubeconfig = pulumi.Output.secret(cluster.kubeconfig)
         self.token, self.serve_token = workload.token, workload.serve_token
+        self.teams = team_workloads(
+            settings,
+            lambda of_team: ray_args(of_team, site.named("ray")),
+            inside,
+            operators=operators,
+            depends_on=[*pools.pools, *drivers],
+            kubeconfig=self.kubeconfig,
+        )
         self.register_outputs({})

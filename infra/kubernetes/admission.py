@@ -31,7 +31,6 @@ _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 _USER = "request.userInfo.username"
-_ACCOUNTS = f"system:serviceaccount:{NAMESPACE}:"
 _OTHER_FIELDS = "f == 'replicas' || (f in b && g[f] == b[f])"
 _ENDS = (
     # What `time_limit_objects` sets; of a worker group, the number of workers.
@@ -44,7 +43,7 @@ _ENDS = (
 )
 
 
-def pod_policy(pod: GpuPod) -> list[dict[str, Any]]:
+def pod_policy(pod: GpuPod, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """Return the policy that admits the needs of `pod` beyond the level `baseline`, and its binding; [] for none."""
     folders = {at["path"]: at.get("type", "") for volume in pod.volumes if (at := volume.get("hostPath"))}
     capabilities = (pod.security_context.get("capabilities") or {}).get("add") or []
@@ -54,8 +53,9 @@ def pod_policy(pod: GpuPod) -> list[dict[str, Any]]:
     images = " + ".join(f"OBJECT.spec.?{each}.orValue([]).map(c, c.image)" for each in _CONTAINERS)
     changed = f"{images.replace('OBJECT', 'object')} != {images.replace('OBJECT', 'oldObject')}"
     return _policy(
-        NAMESPACE,
-        f"A pod of namespace {NAMESPACE}",
+        namespace,
+        namespace,
+        f"A pod of namespace {namespace}",
         rules=[_rule("v1", "pods", "pods/ephemeralcontainers", operations=("CREATE", "UPDATE"))],
         only=f"request.operation == 'CREATE' || {changed}",
         variables={
@@ -135,12 +135,13 @@ def _contexts(*conditions: str) -> str:
     return f"{pod} && {_each(container)}"
 
 
-def limit_policy() -> list[dict[str, Any]]:
+def limit_policy(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """Return the policy for the accounts of time limits, and its binding: they may end their workload, and note why.
 
     RBAC cannot restrict fields, and a Workload's name has a hash: the accounts' role lets them change the workload's
     image and command, and other Workloads.
     """
+    accounts = f"system:serviceaccount:{namespace}:"
     of_workload = " && ".join(
         (
             "variables.newLabels == variables.oldLabels",
@@ -151,13 +152,14 @@ def limit_policy() -> list[dict[str, Any]]:
         )
     )
     return _policy(
-        f"{NAMESPACE}-limits",
+        f"{namespace}-limits",
+        namespace,
         "The account of a time limit",
         rules=[
             _rule(RAY_API, "rayclusters", "rayjobs", operations=("UPDATE",)),
             _rule(KUEUE_API, "workloads", operations=("UPDATE",)),
         ],
-        only=f"{_USER}.startsWith('{_ACCOUNTS}') && {_USER}.endsWith('{ACCOUNT_SUFFIX}')",
+        only=f"{_USER}.startsWith('{accounts}') && {_USER}.endsWith('{ACCOUNT_SUFFIX}')",
         variables={
             f"{when}{part}": value.replace("OBJECT", each)
             for when, each in (("new", "object"), ("old", "oldObject"))
@@ -171,7 +173,7 @@ def limit_policy() -> list[dict[str, Any]]:
         validations={
             "may change only the Workload of its RayCluster": (
                 "request.resource.resource != 'workloads' || oldObject.metadata.?ownerReferences.orValue([])"
-                f".exists(o, o.kind == 'RayCluster' && {_USER} == '{_ACCOUNTS}' + o.name + '{ACCOUNT_SUFFIX}')"
+                f".exists(o, o.kind == 'RayCluster' && {_USER} == '{accounts}' + o.name + '{ACCOUNT_SUFFIX}')"
             ),
             "may only end its workload": _same("Spec", _ENDS),
             f"may set only the annotations {SINCE} and {ENDED}": _same(
@@ -196,6 +198,7 @@ def _rule(api: str, *resources: str, operations: tuple[str, ...]) -> dict[str, l
 
 def _policy(
     name: str,
+    namespace: str,
     subject: str,
     *,
     rules: list[dict[str, list[str]]],
@@ -203,7 +206,7 @@ def _policy(
     variables: dict[str, str],
     validations: dict[str, str],
 ) -> list[dict[str, Any]]:
-    """Return a ValidatingAdmissionPolicy and its binding to the namespace.
+    """Return a ValidatingAdmissionPolicy and its binding to a namespace.
 
     Args:
         only: Condition for a request to be checked.
@@ -221,7 +224,7 @@ def _policy(
     bound = {
         "policyName": name,
         "validationActions": ["Deny"],
-        "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}},
+        "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}},
     }
     return [
         {"apiVersion": ADMISSION_API, "kind": kind, "metadata": {"name": name}, "spec": body}

@@ -1,6 +1,7 @@
 """What somebody who runs jobs needs of Kubernetes: the stack's outputs in a Secret, and a Role. Imports no Pulumi.
 
-There is no RoleBinding: an administrator binds the users, whom the stack does not know (docs/install.md).
+Only a team's group is bound by the stack: an administrator binds other users, whom the stack does not know
+(docs/install.md).
 """
 
 from __future__ import annotations
@@ -41,3 +42,15 @@ def client_role(args: RayArgs) -> dict[str, Any]:
     """Return the Role of the stack's users."""
     name = outputs_secret(args.name)
     return {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": name}, "rules": client_rules(args)}
+
+
+def client_binding(args: RayArgs, group: str) -> dict[str, Any]:
+    """Return the RoleBinding of a group of users to the Role."""
+    name = outputs_secret(args.name)
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}],
+    }

@@ -79,9 +79,12 @@ def scraping(args: RayArgs) -> list[dict[str, Any]]:
 
 
 def rules(args: RayArgs) -> list[dict[str, Any]]:
-    """Return the alert rules and the dashboards of a stack, if `monitoring` is on."""
+    """Return the alert rules and the dashboards of a stack, if `monitoring` is on; none for a team.
+
+    The dashboards choose among namespaces. Grafana knows them by an id, so a second copy would replace the first.
+    """
     kind = args.settings.monitoring
-    if kind == "none":
+    if kind == "none" or args.settings.team is not None:
         return []
     found = groups(args.settings.namespace, args.settings.gpu_price)
     objects = [_object("v1", "ConfigMap", f"{args.name}-dashboards", {"labels": GRAFANA_LABEL}, data=grafana.files())]

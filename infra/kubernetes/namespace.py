@@ -32,24 +32,26 @@ class RayNamespace(pulumi.ComponentResource):
     name: pulumi.Output[str]
     resources: list[pulumi.Resource]
 
-    def __init__(self, name: str, pod: GpuPod, opts: ResourceOptions, *, limited: bool) -> None:
+    def __init__(
+        self, name: str, pod: GpuPod, opts: ResourceOptions, *, limited: bool, namespace: str = NAMESPACE
+    ) -> None:
         super().__init__("rdma-ray:kubernetes:Namespace", name, {}, opts)
-        policy = pod_policy(pod)
+        policy = pod_policy(pod, namespace)
         labels = {} if policy else {ENFORCE: "baseline"}
         # Until 2026-11 it was a child of the workload; without aliases, the next `up` would replace it.
         types = [f"rdma-ray:kubernetes:{component}" for component in COMPONENTS.values()]
-        namespace = core.v1.Namespace(
+        made = core.v1.Namespace(
             name,
-            metadata={"name": NAMESPACE, "labels": labels} if labels else {"name": NAMESPACE},
+            metadata={"name": namespace, "labels": labels} if labels else {"name": namespace},
             opts=ResourceOptions(
                 parent=self, aliases=[Alias(parent=pulumi.create_urn(name, type_, opts.parent)) for type_ in types]
             ),
         )
-        policies = {f"{name}-policy": policy, f"{name}-limits": limit_policy() if limited else []}
+        policies = {f"{name}-policy": policy, f"{name}-limits": limit_policy(namespace) if limited else []}
         objects = [
             kubernetes_object(f"{each}{suffix}", body, ResourceOptions(parent=self))
             for each, bodies in policies.items()
             for suffix, body in zip(("", "-binding"), bodies, strict=False)
         ]
-        self.name, self.resources = namespace.metadata["name"], [namespace, *objects]
+        self.name, self.resources = made.metadata["name"], [made, *objects]
         self.register_outputs({})

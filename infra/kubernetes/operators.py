@@ -13,7 +13,7 @@ finalizers. Kueue's CRDs are templates of the chart: they are deleted with the r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -39,11 +39,13 @@ class Operators:
         namespace: Name of Ray's namespace.
         resources: Resources that the workload depends on: those of the namespace, and KubeRay's release.
         cluster_queue: None without a queue.
+        teams: The same for each team, by its name.
     """
 
     namespace: pulumi.Input[str]
     resources: Sequence[pulumi.Resource]
     cluster_queue: pulumi.Resource | None = None
+    teams: Mapping[str, Operators] = field(default_factory=dict)
 
 
 def install_operators(
@@ -67,13 +69,19 @@ def install_operators(
     limited = operated and args.settings.nodes.max_hours is not None
     namespace = RayNamespace("ray", args.pod, opts, limited=limited)
     releases: list[pulumi.Resource] = []
-    settings = args.settings
+    settings, shared = args.settings, args.queue.teams if args.queue else ()
+    spaces = {
+        team.name: RayNamespace(f"team-{team.name}", args.pod, opts, limited=limited, namespace=team.namespace)
+        for team in shared
+    }
     if operated and isinstance(settings, CloudSettings) and settings.installs("kuberay"):
         # In the user's cluster it is in Ray's namespace: Helm leaves the one that it makes.
         labels, place = (None, None) if settings.own_cluster else ({STACK_LABEL: stack}, NAMESPACE)
         # The chart creates the operator's role in the namespace.
-        needs = [*depends_on, *namespace.resources]
-        releases.append(KubeRay("kuberay", nodes, needs, opts, mirror=mirror, namespace=place, labels=labels).release)
+        needs = [*depends_on, *(each for space in (namespace, *spaces.values()) for each in space.resources)]
+        others = [team.namespace for team in shared]
+        kuberay = KubeRay("kuberay", nodes, needs, opts, mirror=mirror, namespace=place, labels=labels, others=others)
+        releases.append(kuberay.release)
     resources = [*namespace.resources, *releases]
     if args.queue is None:
         return Operators(namespace=namespace.name, resources=resources)
@@ -83,7 +91,13 @@ def install_operators(
     scraped = settings.monitoring == "operator"
     kueue = Kueue("kueue", args.queue, nodes, needs, opts, mirror=mirror, scraped=scraped)
     queues = Queues("queue", args.queue, opts, release=kueue.release)
-    return Operators(namespace=namespace.name, resources=resources, cluster_queue=queues.cluster_queue)
+    teams = {
+        name: Operators(
+            namespace=space.name, resources=[*space.resources, *releases], cluster_queue=queues.of_teams[name]
+        )
+        for name, space in spaces.items()
+    }
+    return Operators(namespace=namespace.name, resources=resources, cluster_queue=queues.cluster_queue, teams=teams)
 
 
 class KubeRay(pulumi.ComponentResource):
@@ -94,6 +108,8 @@ class KubeRay(pulumi.ComponentResource):
 
     Args:
         namespace: Existing namespace of Ray, in which the operator also runs; None for NAMESPACE, and an own one.
+        others: Further namespaces that it watches, each of which gets a role (templates/multiple_namespaces_role.yaml
+            of the chart, read 2026-11-28).
         labels: Labels of the operator.
         tolerations: Taints that the operator tolerates, as in a pod.
     """
@@ -109,6 +125,7 @@ class KubeRay(pulumi.ComponentResource):
         namespace: str | None = None,
         labels: Mapping[str, str] | None = None,
         tolerations: Sequence[Mapping[str, str]] = (),
+        others: Sequence[str] = (),
     ) -> None:
         super().__init__("rdma-ray:kubernetes:KubeRay", name, {}, opts)
         values = {
@@ -118,7 +135,7 @@ class KubeRay(pulumi.ComponentResource):
             **({"labels": dict(labels)} if labels else {}),
             # A role in the namespace that it watches, instead of one in all of them, which includes their Secrets.
             "singleNamespaceInstall": True,
-            "watchNamespace": [namespace or NAMESPACE],
+            "watchNamespace": [namespace or NAMESPACE, *others],
             # The chart's default is 0.1 CPU and 512 MiB, the memory for 500 pods (its values, 002c26b0).
             "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}},
         }
@@ -161,7 +178,7 @@ class Kueue(pulumi.ComponentResource):
 
 
 class Queues(pulumi.ComponentResource):
-    """The ClusterQueue and the objects that it refers to. The LocalQueue is created with the workload.
+    """The ClusterQueues and the objects that they refer to. The LocalQueue is created with the workload.
 
     Args:
         release: Kueue's release, which installs the CRDs and webhooks of these objects.
@@ -180,6 +197,10 @@ class Queues(pulumi.ComponentResource):
             # The check refers to the configuration, and the ClusterQueue to the check.
             needs.append(self._object("check", check, [self._object("provisioning", config, [release])]))
         self.cluster_queue = self._object("cluster-queue", objects.cluster_queue(args), needs)
+        self.of_teams = {
+            team.name: self._object(f"of-team-{team.name}", objects.cluster_queue(args, team), needs)
+            for team in args.teams
+        }
         self.register_outputs({})
 
     def _object(self, name: str, body: Mapping[str, Any], depends_on: Sequence[pulumi.Resource]) -> pulumi.Resource:

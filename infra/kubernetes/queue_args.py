@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from infra.fabric import GpuPod
+from infra.settings.teams import Team
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,7 @@ class QueueArgs:
         topology: Topology labels, highest level first; empty if Kueue does not choose by topology.
         wait_s: Maximum wait of an admitted pod for its node, in seconds.
         max_run_s: Maximum run time of queued nodes, in seconds; None without queued provisioning.
+        teams: Teams, each of which has a ClusterQueue.
     """
 
     system_labels: Mapping[str, str]
@@ -58,6 +60,7 @@ class QueueArgs:
     topology: Sequence[str] = ()
     wait_s: int
     max_run_s: int | None = None
+    teams: Sequence[Team] = ()
 
     @property
     def provisioned(self) -> list[str]:

@@ -8,13 +8,14 @@ version that the tests run.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from infra.catalog.capacity import MAX_RUN_HOURS
-from infra.catalog.names import GPU, LOCAL_QUEUE, NAMESPACE
+from infra.catalog.names import CLUSTER_QUEUE, GPU, LOCAL_QUEUE, NAMESPACE
 from infra.catalog.pins import KUEUE_API, KUEUE_CONFIG_API
 from infra.kubernetes.queue_args import Flavor, QueueArgs
+from infra.settings.teams import Team
 
 KUEUE_NAMESPACE = "kueue-system"
 KUEUE_RELEASE = "kueue"
@@ -43,7 +44,8 @@ GPU_FLAVOR = "gpu"
 RESERVED_FLAVOR = "reserved"
 QUEUED_FLAVOR = "queued"
 """Flavors of two node pools: the reservation's, tried first, then the one with queued provisioning."""
-CLUSTER_QUEUE = "gpu"
+COHORT = "nodes"
+"""Cohort of the stack's ClusterQueue and those of its teams, which borrow from each other."""
 TOPOLOGY = "nodes"
 ADMISSION_CHECK = "dws"
 PROVISIONING_CONFIG = "dws"
@@ -73,6 +75,8 @@ EVICTIONS = 2
 
 FRAMEWORKS = ("batch/job", "ray.io/raycluster", "ray.io/rayjob")
 """Kinds that Kueue manages. Each kind has a webhook, without which no object of the kind can be created."""
+
+RECLAIM = {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}
 
 _QUANTITY = re.compile(r"(\d+)(|k|M|G|T|Ki|Mi|Gi|Ti|Pi)")
 _LARGER = {"": "k", "k": "M", "M": "G", "G": "T", "Ki": "Mi", "Mi": "Gi", "Gi": "Ti", "Ti": "Pi"}
@@ -157,34 +161,47 @@ def provisioning(args: QueueArgs) -> list[dict[str, Any]]:
     ]
 
 
-def cluster_queue(args: QueueArgs) -> dict[str, Any]:
-    """Return the ClusterQueue with the quotas.
+def cluster_queue(args: QueueArgs, team: Team | None = None) -> dict[str, Any]:
+    """Return the ClusterQueue of a team, or of the stack's own Ray, which has what the teams do not have.
+
+    With teams, all of them are one cohort: a workload borrows what is unused, and a ClusterQueue takes its nominal
+    quota back from borrowers (apis/kueue/v1beta2: ClusterQueuePreemption, reclaimWithinCohort).
 
     It has one resource group, so a pod gets everything from one flavor. The group covers every resource that a pod
     requests: Kueue never admits a pod with a resource that no group covers (pkg/scheduler/flavorassigner).
     """
     worker = worker_resources(args)
-    cpu = [(args.head, args.heads), *([(args.cpu_worker, args.cpu_workers)] if args.cpu_workers else [])]
+    own = team is None
+    # A team has one head, and the stack's own ClusterQueue those that are left, which jobs of teams may borrow.
+    heads, nodes = (1, team.quota) if team else (args.heads - len(args.teams), args.nodes - _nodes_of(args.teams))
+    cpu = [(args.head, heads), *([(args.cpu_worker, args.cpu_workers)] if own and args.cpu_workers else [])]
     system = {
         name: total(*((each[name], count) for each, count in cpu)) if name in args.head else "0" for name in worker
     }
-    gpu = {name: times(amount, args.nodes) for name, amount in worker.items()}
+    gpu = {name: times(amount, nodes) for name, amount in worker.items()}
     quotas = [_quota(SYSTEM_FLAVOR, system), *(_quota(flavor.name, gpu) for flavor in args.flavors)]
     spec: dict[str, Any] = {
         # Explicit, since {} would admit workloads of every namespace.
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        "namespaceSelector": {
+            "matchLabels": {"kubernetes.io/metadata.name": NAMESPACE if team is None else team.namespace}
+        },
+        **({"cohortName": COHORT, "preemption": RECLAIM} if args.teams else {}),
         "resourceGroups": [{"coveredResources": list(worker), "flavors": quotas}],
     }
     if args.provisioned:
         # Only on these flavors: reserved nodes need no ProvisioningRequest, and it would not find them.
         checks = [{"name": ADMISSION_CHECK, "onFlavors": args.provisioned}]
         spec["admissionChecksStrategy"] = {"admissionChecks": checks}
-    return _object("ClusterQueue", CLUSTER_QUEUE, spec)
+    return _object("ClusterQueue", team.name if team else CLUSTER_QUEUE, spec)
 
 
-def local_queue() -> dict[str, Any]:
-    """Return the LocalQueue, without its namespace."""
-    return _object("LocalQueue", LOCAL_QUEUE, {"clusterQueue": CLUSTER_QUEUE})
+def _nodes_of(teams: Sequence[Team]) -> int:
+    return sum(team.quota for team in teams)
+
+
+def local_queue(team: Team | None = None) -> dict[str, Any]:
+    """Return the LocalQueue of a team or of the stack's own Ray, without its namespace."""
+    return _object("LocalQueue", LOCAL_QUEUE, {"clusterQueue": team.name if team else CLUSTER_QUEUE})
 
 
 def admission_marks(queue: str | None, max_run_s: int | None) -> tuple[dict[str, str], dict[str, str]]:

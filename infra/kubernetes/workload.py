@@ -7,7 +7,7 @@ Ingress: `kubectl port-forward` reaches the head.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -17,7 +17,7 @@ from pulumi_kubernetes import core
 
 from infra.catalog.names import OUTPUTS_KEY, outputs_secret
 from infra.kubernetes.api_access import EVENTS_NAMESPACE, check_rights, event_rights, node_rights
-from infra.kubernetes.client_access import client_role
+from infra.kubernetes.client_access import client_binding, client_role
 from infra.kubernetes.monitoring_objects import rules, scraping
 from infra.kubernetes.operators import Operators
 from infra.kubernetes.pods import (
@@ -35,6 +35,7 @@ from infra.kubernetes.start_once import start_once
 from infra.kubernetes.time_limit_objects import time_limit
 from infra.kubernetes.workload_objects import first_pod_service, head_budget, ingress_policy, pod_monitoring, workload
 from infra.outputs import cluster_outputs
+from infra.settings.cloud import CloudSettings
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
@@ -79,6 +80,8 @@ class Workload(pulumi.ComponentResource):
         aliases = ResourceOptions(aliases=[Alias(type_=other) for other in types.values()])
         super().__init__(own_type, name, {}, ResourceOptions.merge(opts, aliases))
         self._name, self._args, self._own = name, args, ResourceOptions(parent=self)
+        # URNs contain the types of parents, but not their names.
+        self._prefix = "" if args.settings.team is None else f"{name}-"
         self._namespace, self._operated = operators.namespace, args.settings.ray.mode != "indexed-job"
         self._cluster_queue = operators.cluster_queue
         self.token, secret = self._token("token", args.token_secret)
@@ -147,7 +150,7 @@ class Workload(pulumi.ComponentResource):
         name, args, opts = self._name, self._args, self._own
         accounts: list[pulumi.Resource] = [
             core.v1.ServiceAccount(
-                account,
+                f"{self._prefix}{account}",
                 metadata={"name": account, "namespace": self._namespace},
                 # KubeRay grants the autoscaler's permissions to the head's account. Only the autoscaler's container
                 # mounts its token (`ray_cluster`).
@@ -171,11 +174,19 @@ class Workload(pulumi.ComponentResource):
         if args.pod_monitoring:
             manifests.append(pod_monitoring(args))
         manifests += [*rules(args), *scraping(args)]
-        resources = [*accounts, ingress, *(_pod_object(each, self._namespace, opts) for each in manifests)]
+        if args.settings.team is not None:
+            # The stack's own workload has them.
+            manifests = [each for each in manifests if each["kind"] not in CLUSTER_SCOPED]
+        made = [
+            _pod_object(f"{self._prefix}{each['metadata']['name']}", each, self._namespace, opts) for each in manifests
+        ]
+        resources = [*accounts, ingress, *made]
         if self._cluster_queue is not None:
             # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
             after = ResourceOptions(parent=self, depends_on=[self._cluster_queue])
-            resources.append(kubernetes_object(f"{name}-queue", local_queue(), after, self._namespace))
+            resources.append(
+                kubernetes_object(f"{name}-queue", local_queue(args.settings.team), after, self._namespace)
+            )
         return resources
 
     def _scripts(self) -> list[pulumi.Resource]:
@@ -246,8 +257,34 @@ class OutputsSecret(pulumi.ComponentResource):
             string_data={OUTPUTS_KEY: pulumi.Output.json_dumps(shared)},
             opts=opts,
         )
-        kubernetes_object(name, client_role(args), opts, namespace)
+        role, team = kubernetes_object(name, client_role(args), opts, namespace), args.settings.team
+        if team is not None and team.group is not None:
+            after = ResourceOptions.merge(opts, ResourceOptions(depends_on=[role]))
+            kubernetes_object(name, client_binding(args, team.group), after, namespace)
         self.register_outputs({})
+
+
+def team_workloads(
+    settings: CloudSettings,
+    args_of: Callable[[CloudSettings], RayArgs],
+    opts: ResourceOptions,
+    *,
+    operators: Operators,
+    depends_on: Sequence[pulumi.Resource],
+    kubeconfig: pulumi.Output[str],
+) -> pulumi.Output[Any] | None:
+    """Create the RayCluster of each team; return their outputs by name, secret, or None without teams.
+
+    Args:
+        args_of: Returns the arguments of the workload of settings.
+    """
+    found = {}
+    for team in settings.teams:
+        args = args_of(settings.for_team(team))
+        own = operators.teams[team.name]
+        ray = Workload(f"team-{team.name}", args, opts, operators=own, depends_on=depends_on)
+        found[team.name] = cluster_outputs(args.settings, args.name, kubeconfig, ray.token)
+    return pulumi.Output.secret(found) if found else None
 
 
 def _bound(
@@ -260,9 +297,11 @@ def _bound(
     return [role, kubernetes_object(name, binding, after, namespace)]
 
 
-def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions) -> pulumi.Resource:
+def _pod_object(
+    name: str, manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions
+) -> pulumi.Resource:
     """Create an object that a pod names."""
-    name, kind = manifest["metadata"]["name"], manifest["kind"]
+    kind = manifest["kind"]
     if kind == "PersistentVolumeClaim":
         # The API server resizes no claim on a volume that was there before it, in either direction (Kubernetes:
         # plugin/pkg/admission/storage/persistentvolume/resize). Pods see the size of the file system.

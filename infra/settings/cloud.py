@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv4Network, collapse_addresses
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from infra.addresses import BaseRangeError, EksAddresses, GkeAddresses
 from infra.catalog.capacity import longest_wait_s
@@ -27,6 +27,7 @@ from infra.settings.common import (
 from infra.settings.cost import CostRules
 from infra.settings.fields import KUBERAY, Flag, Section, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
+from infra.settings.teams import Team, TeamRules, Teams
 
 ADDRESSES = "the address plan of rdma-ray (infra/addresses.py), 2026-11"
 ENDPOINTS = "CVE-2023-48022; default of both clouds for public endpoints, unverified, 2026-11"
@@ -54,7 +55,7 @@ LARGEST_OWNER = 8
 OWN_NETWORKS = 'your own networks, such as ["203.0.113.7/32"], or access.publicEndpoint to false'
 
 
-class CloudSettings(CostRules, ClusterSettings, Section):
+class CloudSettings(TeamRules, CostRules, ClusterSettings, Section):
     """Stack file of a cloud."""
 
     target: str = Field(
@@ -81,6 +82,14 @@ class CloudSettings(CostRules, ClusterSettings, Section):
         title="queue",
         description="Queueing system that admits workloads: `none`, or `kueue`, which starts a job when all its nodes "
         "are available.",
+    )
+    teams: Teams = Field(
+        (),
+        title="teams",
+        examples=[{"name": "vision", "quota": 2, "group": "vision@example.com"}],
+        description="Teams that share the GPU nodes with queue kueue. Each has a name, a quota of GPU nodes that are "
+        "always the team's, a namespace (by default its name) and optionally a group, the RBAC group that may use the "
+        "team's Ray. The stack makes the namespace, a ClusterQueue of the name, and a RayCluster with quota workers.",
     )
     ray: CloudRay = Field(description="The Ray cluster.")
     service: CloudService = Field(description="What ray.mode service serves.")
@@ -111,6 +120,7 @@ class CloudSettings(CostRules, ClusterSettings, Section):
         description="Whether to add what audits require at extra cost: flow logs of the network; gke: logs of the "
         "control plane and Binary Authorization; eks: a default security group without rules.",
     )
+    _team: Team | None = PrivateAttr(None)
 
     if TYPE_CHECKING:
 
@@ -142,7 +152,32 @@ class CloudSettings(CostRules, ClusterSettings, Section):
     @property
     def namespace(self) -> str:
         """Namespace of Ray's objects."""
-        return NAMESPACE
+        return NAMESPACE if self._team is None else self._team.namespace
+
+    @property
+    def team(self) -> Team | None:
+        """Team of these settings (`for_team`)."""
+        return self._team
+
+    def for_team(self, team: Team) -> Self:
+        """Return the settings of a team's Ray cluster.
+
+        It has `quota` workers, fewer while idle if the stack's own cluster is elastic, and never more: an evicted
+        RayCluster with more would not come back. It has no CPU workers and no shared folder: identities and mounts
+        cover the whole bucket.
+        """
+        ray = self.ray
+        least = min(ray.min_workers, team.quota - 1) if ray.min_workers < ray.max_workers else team.quota
+        changed = self.model_copy(
+            update={
+                "teams": (),
+                "ray": ray.model_copy(update={"min_workers": least, "max_workers": team.quota, "cpu_workers": 0}),
+                "storage": self.storage.model_copy(update={"bucket": None}),
+                "access": self.access.model_copy(update={"outputs_secret": True}),
+            }
+        )
+        changed._team = team
+        return changed
 
     @property
     def local_queue(self) -> str | None:
@@ -278,6 +313,14 @@ class CloudSettings(CostRules, ClusterSettings, Section):
             yield Finding(
                 "Kueue is configured once for a whole cluster, so a stack does not install it in an existing cluster.",
                 "set queue to none, or use target kubernetes with a LocalQueue of your Kueue",
+            )
+
+    @rule("teams", "cluster.existing", source=CONTRACT)
+    def teams_in_their_cluster(self) -> Findings:
+        if self.teams and not self.own_cluster:
+            yield Finding(
+                "Teams share a cluster-wide Kueue, which a stack installs only in a cluster that it makes.",
+                "remove teams, or remove cluster.existing",
             )
 
     @rule("cluster.existing", source=CONTRACT)

@@ -14,6 +14,7 @@ from infra.settings.fields import KUBERAY
 from infra.settings.pods import LAYOUT, PodRules, not_a_mount_path
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
 from infra.settings.service import ServiceRules
+from infra.settings.teams import Team
 
 BLACKWELL = "NVIDIA docs, Blackwell Compatibility Guide, 2025-05: CUDA before 12.8 has no code for sm_100"
 HTTP_MODE = "ray-project/kuberay: HTTPMode submits the entry point to the head, v1.6.2"
@@ -78,6 +79,11 @@ class ClusterSettings(PodRules, ServiceRules):
         @property
         def node_wait_s(self) -> int:
             """Seconds that a pod may wait for its node."""
+
+    @property
+    def team(self) -> Team | None:
+        """Team of these settings; None for the stack's own Ray."""
+        return None
 
     @property
     def fabric_row(self) -> Fabric:

@@ -70,7 +70,8 @@ class ValuesHidden:
     """Annotates a list of NAME=VALUE whose values messages never show: one may be a secret by mistake."""
 
 
-def _rejected(message: str, fix: str, source: str = "") -> PydanticCustomError:
+def rejected(message: str, fix: str, source: str = "") -> PydanticCustomError:
+    """Return the error of a validator that rejects a value, with its message and fix."""
     return PydanticCustomError("rejected", "{finding}", {"finding": Finding(message, fix, source)})
 
 
@@ -87,14 +88,14 @@ def _decimal(value: Any) -> Any:
 def _ray_release(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         fix = 'write all three parts in quotes, such as "2.60.0"'
-        raise _rejected("YAML reads this as a number and drops trailing zeros, so 2.60 would become 2.6.", fix)
+        raise rejected("YAML reads this as a number and drops trailing zeros, so 2.60 would become 2.6.", fix)
     if not isinstance(value, str) or value != value.strip() or not value:
         return value
     if not re.fullmatch(r"\d+\.\d+\.\d+", value):
-        raise _rejected(f"{value} is not a full version.", 'write all three parts, such as "2.60.0"')
+        raise rejected(f"{value} is not a full version.", 'write all three parts, such as "2.60.0"')
     if tuple(map(int, value.split("."))) < RAY_WITH_TOKENS:
         fix, source = 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022"
-        raise _rejected(
+        raise rejected(
             f"Ray {value} does not support tokens: anyone who reaches its dashboard can run code on all nodes.",
             fix,
             source,
@@ -105,21 +106,21 @@ def _ray_release(value: Any) -> Any:
 def _minute(value: Any) -> str:
     fix = 'write it in UTC and in quotes, such as "2026-12-03T11:30:00Z"'
     if not isinstance(value, str):
-        raise _rejected("This setting must be a time in quotes, but YAML does not read this value as a string.", fix)
+        raise rejected("This setting must be a time in quotes, but YAML does not read this value as a string.", fix)
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise _rejected("This is not a time.", fix) from None
+        raise rejected("This is not a time.", fix) from None
     if moment.tzinfo is None or moment.utcoffset():
-        raise _rejected("This time is not in UTC or has no time zone.", fix)
+        raise rejected("This time is not in UTC or has no time zone.", fix)
     if moment.second or moment.microsecond:
-        raise _rejected("This time includes seconds; the setting is precise to the minute.", fix)
+        raise rejected("This time includes seconds; the setting is precise to the minute.", fix)
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _cidr(value: Any) -> str:
     if not isinstance(value, str) or "/" not in value:
-        raise _rejected(
+        raise rejected(
             "This setting must be a range of IPv4 addresses.", "write it with its prefix, such as 10.64.0.0/14"
         )
     try:
@@ -129,23 +130,23 @@ def _cidr(value: Any) -> str:
             fix = f"write {IPv4Network(value, strict=False)}, the range that contains this address"
         except ValueError:
             fix = "write an IPv4 address and a prefix from 0 to 32, such as 10.64.0.0/14"
-        raise _rejected(f"This is not a range of IPv4 addresses: {error}.", fix) from None
+        raise rejected(f"This is not a range of IPv4 addresses: {error}.", fix) from None
 
 
 def _unique(value: Any) -> Any:
     if isinstance(value, tuple) and any(value.count(item) > 1 for item in value):
-        raise _rejected("The list contains a duplicate value.", "remove the duplicate")
+        raise rejected("The list contains a duplicate value.", "remove the duplicate")
     return value
 
 
 def _token(value: Any) -> Any:
     if not isinstance(value, str | SecretStr):
-        raise _rejected(
+        raise rejected(
             "This setting must be a secret string (a token), but this value is not a string.", "set it as a string"
         )
     if isinstance(value, str) and not re.fullmatch(r"[!-~]+", value):
         fix = "use letters, digits and punctuation only, for example 32 random bytes in base64"
-        raise _rejected(
+        raise rejected(
             "An HTTP header cannot carry this token: it is empty, or contains spaces or non-ASCII characters.", fix
         )
     return value

@@ -56,7 +56,8 @@ def project_config() -> str:
     lines = ["config:", f"  {BEGIN}"]
     for key, kind, default, text in _declared():
         lines += [f"  {key}:", f"    type: {kind}"]
-        lines += ["    items:", "      type: string"] if kind == "array" else []
+        items = next(iter(SETTINGS[key].values())).schema["items"]["type"] if kind == "array" else None
+        lines += ["    items:", f"      type: {items}"] if items else []
         lines += ["    description: >-"]
         lines += textwrap.wrap(text, 112, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
         if default is not None:

@@ -16,7 +16,7 @@ from tests.unit.stacks import EKS, GKE, KUBERNETES, LOCAL, changed
 
 ROOT = Path(__file__).resolve().parents[3]
 DECLARED = {"target", "nodes", "computeClass", "queue", "ray", "service", "storage", "access", "network", "hardening"}
-DECLARED |= {"monitoring", "budget", "prices", "cluster", "installKuberay", "otherNodes"}
+DECLARED |= {"monitoring", "budget", "prices", "cluster", "installKuberay", "otherNodes", "teams"}
 
 
 def stack_file(raw: dict[str, Any], **others: Any) -> dict[str, Any]:
