@@ -22,10 +22,15 @@ Invariant = Callable[["Stack"], Iterator[str]]
 
 @dataclass(frozen=True)
 class Stack:
-    """Registered stack with its settings."""
+    """Registered stack with its settings.
+
+    Args:
+        hidden: Resources that `of` leaves out, by URN.
+    """
 
     graph: Graph
     settings: Settings
+    hidden: frozenset[str] = frozenset()
 
     @property
     def cluster(self) -> GkeSettings | EksSettings | KubernetesSettings:
@@ -59,7 +64,7 @@ class Stack:
     @cached_property
     def _by_kind(self) -> Mapping[str, list[GraphNode]]:
         found: dict[str, list[GraphNode]] = defaultdict(list)
-        for node in self.graph.managed:
+        for node in (each for each in self.graph.managed if each.urn not in self.hidden):
             found[node.type].append(node)
             found[node.type.rpartition(":")[2]].append(node)
         return found
