@@ -315,14 +315,6 @@ class CloudSettings(TeamRules, CostRules, ClusterSettings, Section):
                 "set queue to none, or use target kubernetes with a LocalQueue of your Kueue",
             )
 
-    @rule("teams", "cluster.existing", source=CONTRACT)
-    def teams_in_their_cluster(self) -> Findings:
-        if self.teams and not self.own_cluster:
-            yield Finding(
-                "Teams share a cluster-wide Kueue, which a stack installs only in a cluster that it makes.",
-                "remove teams, or remove cluster.existing",
-            )
-
     @rule("cluster.existing", source=CONTRACT)
     def settings_of_their_cluster(self) -> Findings:
         if not self.own_cluster and (paths := [path for path, is_set in self.of_cluster if is_set]):

@@ -257,7 +257,7 @@ def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:
 
 def outputs_are_for_those_whom_an_administrator_binds(stack: Stack) -> Iterator[str]:
     """With access.outputsSecret, one more Secret has the stack's outputs, and no way into the cluster. A Role of its
-    name may get no other Secret, and nobody is bound to it."""
+    name may get no other Secret, and only the group of a team is bound to it."""
     wanted = [f"{name_of(node)}-outputs" for node in workloads(stack) if stack.cluster.access.outputs_secret]
     found = [node for node in stack.of("Secret") if name_of(node).endswith("-outputs")]
     yield from differs("Secrets with outputs", [name_of(node) for node in found], wanted)
@@ -268,5 +268,7 @@ def outputs_are_for_those_whom_an_administrator_binds(stack: Stack) -> Iterator[
     reads = [(name, rule) for name, rule in rules if "secrets" in rule.get("resources", ())]
     rights = [(name, rule.get("resourceNames"), rule["verbs"]) for name, rule in reads]
     yield from differs("rights to Secrets", rights, [(name, [name], ["get"]) for name in wanted])
-    bound = {at(node, "roleRef.name") for node in stack.of("RoleBinding", "ClusterRoleBinding")}
-    yield from differs("bound to the Role", bound & {*wanted}, set())
+    bindings = [node for node in stack.of("RoleBinding", "ClusterRoleBinding") if at(node, "roleRef.name") in wanted]
+    bound = [(each["kind"], each["name"]) for node in bindings for each in at(node, "subjects")]
+    team = stack.cluster.team
+    yield from differs("bound to the Role", bound, [("Group", team.group)] if team and team.group else [])

@@ -179,6 +179,7 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "eks",
         {
             "queue": "kueue",
+            "nodes.min": 1,
             "ray.maxWorkers": 1,
             "cluster.systemNodes": 3,
             "fabric": "efa-dranet",
