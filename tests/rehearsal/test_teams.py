@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from infra.settings import from_stack_file
 from rehearsal.engine.commands import Engine
@@ -19,24 +20,35 @@ VISION, NLP = {"name": "vision", "quota": 2, "group": "vision@example.com"}, {"n
 SHARED = {"queue": "kueue", "nodes.max": 8, "ray.maxWorkers": 2, "cluster.systemNodes": 3, "protect": False}
 
 
-def steps(engine: Engine) -> Counter[str]:
-    """Return what `up` would do to how many resources, without those that stay."""
-    taken = [step for step in engine.planned() if step["op"] not in ("same", "read")]
-    return Counter(f"{step['op']} {step['urn'].rpartition(':')[2]}" for step in taken)
+def planned(engine: Engine, file: Path, *teams: dict[str, Any]) -> dict[str, set[str]]:
+    """Return the names of the resources that `up` changes with these teams, by what it does; without those that stay.
+
+    The engine keeps its salt in the stack file, so only the teams are written.
+    """
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content["config"]["rdma-ray:teams"] = list(teams)
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    found: dict[str, set[str]] = {}
+    for step in engine.planned():
+        if step["op"] not in ("same", "read", "refresh"):
+            found.setdefault(step["op"], set()).add(step["urn"].rpartition("::")[2])
+    return found
 
 
 @pytest.mark.parametrize("target", ["gke", "eks"])
 def test_teams_change_and_end_alone(target: str, fork_server: ForkServer, tmp_path: Path) -> None:
-    file = written(target, {**SHARED, "teams": [VISION, NLP]}, tmp_path)
-    users = partial(prepare, settings=from_stack_file(file))
-    engine = Engine.deployed(Workspace(tmp_path / "rehearsal", fork_server.bin), target, file, users)
-    assert steps(engine) == Counter()
-    written(target, {**SHARED, "teams": [{**VISION, "quota": 3}, NLP]}, tmp_path)
-    engine.workspace.use(file)
-    print("QUOTA", steps(engine))
-    written(target, {**SHARED, "teams": [VISION]}, tmp_path)
-    engine.workspace.use(file)
-    print("REMOVED", steps(engine))
+    """A quota changes ClusterQueues in place, and replaces the RayCluster of this team, as another size does."""
+    given = written(target, {**SHARED, "teams": [VISION, NLP]}, tmp_path)
+    users = partial(prepare, settings=from_stack_file(given))
+    work = Workspace(tmp_path / "rehearsal", fork_server.bin)
+    engine = Engine.deployed(work, target, given, users)
+    file = work.folder / given.name
+    assert planned(engine, file, VISION, NLP) == {}
+    print("QUOTA", planned(engine, file, {**VISION, "quota": 3}, NLP))
+    print("REMOVED", planned(engine, file, VISION))
+    before = engine.objects()
     assert engine.up().ok
+    gone = before - engine.objects()
+    print("GONE", gone)
     assert engine.destroy().ok
     print("LEFT", engine.objects())
