@@ -160,22 +160,16 @@ class CloudSettings(TeamRules, CostRules, ClusterSettings, Section):
         return self._team
 
     def for_team(self, team: Team) -> Self:
-        """Return the settings of a team's Ray cluster.
-
-        It has `quota` workers, fewer while idle if the stack's own cluster is elastic, and never more: an evicted
-        RayCluster with more would not come back. It has no CPU workers and no shared folder: identities and mounts
-        cover the whole bucket.
+        """Return the settings of a team's Ray cluster: at most `quota` workers, because an evicted RayCluster with more
+        would not come back, no CPU workers, and no shared folder, whose identities reach the whole bucket.
         """
         ray = self.ray
+        # Elastic like the stack's own: with it, flavors have a topology or not.
         least = min(ray.min_workers, team.quota - 1) if ray.min_workers < ray.max_workers else team.quota
-        changed = self.model_copy(
-            update={
-                "teams": (),
-                "ray": ray.model_copy(update={"min_workers": least, "max_workers": team.quota, "cpu_workers": 0}),
-                "storage": self.storage.model_copy(update={"bucket": None}),
-                "access": self.access.model_copy(update={"outputs_secret": True}),
-            }
-        )
+        size = {"min_workers": least, "max_workers": team.quota, "cpu_workers": 0}
+        parts = {"ray": size, "storage": {"bucket": None}, "access": {"outputs_secret": True}}
+        update = {name: getattr(self, name).model_copy(update=each) for name, each in parts.items()}
+        changed = self.model_copy(update={**update, "teams": ()})
         changed._team = team
         return changed
 

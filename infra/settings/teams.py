@@ -64,7 +64,8 @@ def _team(value: Any) -> Team:
         raise rejected("Each team must be a map.", f"write {EXAMPLE}")
     if unknown := [str(key) for key in value if key not in FIELDS]:
         raise rejected(f"A team has no setting {shown(unknown[0])}.", f"choose of {', '.join(FIELDS)}")
-    name, quota = value.get("name"), value.get("quota")
+    name: Any = value.get("name")
+    quota = value.get("quota")
     namespace, group = value.get("namespace") or name, value.get("group")
     for key, text in (("name", name), ("namespace", namespace)):
         if not isinstance(text, str) or not re.fullmatch(LABEL, text):

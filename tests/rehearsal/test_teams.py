@@ -44,11 +44,18 @@ def test_teams_change_and_end_alone(target: str, fork_server: ForkServer, tmp_pa
     engine = Engine.deployed(work, target, given, users)
     file = work.folder / given.name
     assert planned(engine, file, VISION, NLP) == {}
-    print("QUOTA", planned(engine, file, {**VISION, "quota": 3}, NLP))
-    print("REMOVED", planned(engine, file, VISION))
+    assert planned(engine, file, {**VISION, "quota": 3}, NLP) == {
+        "update": {"queue-cluster-queue", "queue-of-team-vision"},
+        "replace": {"team-vision", "team-vision-outputs"},
+    }
+    removed = planned(engine, file, VISION)
+    assert removed["update"] == {"queue-cluster-queue", "kuberay"}
+    assert {name.removeprefix("queue-of-").removeprefix("team-").split("-")[0] for name in removed["delete"]} == {"nlp"}
+    assert removed.keys() == {"update", "delete"}
     before = engine.objects()
     assert engine.up().ok
     gone = before - engine.objects()
-    print("GONE", gone)
+    assert ("kubernetes:core/v1:Namespace", "nlp") in gone
+    assert all(name.startswith("nlp") for _, name in gone)
     assert engine.destroy().ok
-    print("LEFT", engine.objects())
+    assert engine.objects() == frozenset()
