@@ -160,16 +160,14 @@ class CloudSettings(TeamRules, CostRules, ClusterSettings, Section):
         return self._team
 
     def for_team(self, team: Team) -> Self:
-        """Return the settings of a team's Ray cluster: at most `quota` workers, because an evicted RayCluster with more
-        would not come back, no CPU workers, and no shared folder, whose identities reach the whole bucket.
-        """
+        """Return the settings of a team's Ray cluster (docs/decisions/0048-share-nodes-by-quotas-and-namespaces.md)."""
         ray = self.ray
         # Elastic like the stack's own: with it, flavors have a topology or not.
         least = min(ray.min_workers, team.quota - 1) if ray.min_workers < ray.max_workers else team.quota
         size = {"min_workers": least, "max_workers": team.quota, "cpu_workers": 0}
         parts = {"ray": size, "storage": {"bucket": None}, "access": {"outputs_secret": True}}
-        update = {name: getattr(self, name).model_copy(update=each) for name, each in parts.items()}
-        changed = self.model_copy(update={**update, "teams": ()})
+        update = {name: getattr(self, name).model_copy(update=each) for name, each in parts.items()} | {"teams": ()}
+        changed = self.model_copy(update=update)
         changed._team = team
         return changed
 
