@@ -157,35 +157,6 @@ VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "monitoring": "annotations",
         },
     ),
-    "teams": (
-        "gke",
-        {
-            "queue": "kueue",
-            "nodes.min": 0,
-            "nodes.max": 8,
-            "ray.maxWorkers": 4,
-            "ray.minWorkers": 1,
-            "cluster.systemNodes": 3,
-            "monitoring": "google",
-            "nodes.maxHours": 24,
-            "ray.check": "quick",
-            "teams": [
-                {"name": "vision", "quota": 2, "group": "vision@example.com"},
-                {"name": "nlp", "namespace": "language", "quota": 2},
-            ],
-        },
-    ),
-    "teams-eks": (
-        "eks",
-        {
-            "queue": "kueue",
-            "nodes.min": 1,
-            "ray.maxWorkers": 1,
-            "cluster.systemNodes": 3,
-            "fabric": "efa-dranet",
-            "teams": [{"name": "vision", "quota": 1, "group": "vision"}, {"name": "nlp", "quota": 1}],
-        },
-    ),
     "endpoints": (
         "eks",
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.outputs import Outputs
 from infra.settings import from_stack_file
 from rehearsal.engine.commands import Engine
 from rehearsal.engine.workspace import Workspace
 from rehearsal.fork_server import ForkServer
+from rehearsal.graph import Graph
+from rehearsal.invariants.invariant import Stack
+from rehearsal.invariants.violations import violations
 from rehearsal.users_cluster import prepare
+from tests.rehearsal.test_settings import outputs
 from tests.unit.stacks import written
 
 VISION, NLP = {"name": "vision", "quota": 2, "group": "vision@example.com"}, {"name": "nlp", "quota": 1}
@@ -42,6 +48,14 @@ def test_teams_change_and_end_alone(target: str, fork_server: ForkServer, tmp_pa
     users = partial(prepare, settings=from_stack_file(given))
     work = Workspace(tmp_path / "rehearsal", fork_server.bin)
     engine = Engine.deployed(work, target, given, users)
+    exported = json.loads(engine.must("stack", "export", "--show-secrets", stack=True).text)["deployment"]
+    assert violations(Stack(Graph.from_deployment(exported), from_stack_file(given))) == []
+    teams = Outputs.model_validate(outputs(exported)).teams or {}
+    assert {name: (team.namespace, team.nodes.max) for name, team in teams.items()} == {
+        "vision": ("vision", 2),
+        "nlp": ("nlp", 1),
+    }
+    assert len({team.ray.token.get_secret_value() for team in teams.values()}) == 2
     file = work.folder / given.name
     assert planned(engine, file, VISION, NLP) == {}
     assert planned(engine, file, {**VISION, "quota": 3}, NLP) == {
