@@ -115,6 +115,10 @@ class StackOptions:
             "secret:[NAMESPACE/]NAME[@CONTEXT] in its cluster.",
         ),
     ] = None
+    team: Annotated[
+        str | None,
+        option(env_var="RDMA_RAY_TEAM", metavar="NAME", help="Team of the stack, whose Ray cluster to use."),
+    ] = None
     rendered: Hidden[Any] = None
     """Description of the stack whose entry point the command will be: it is checked, and starts nothing."""
 

@@ -122,6 +122,9 @@ def jobs(
     else:
         with Connection(options) as connection:
             rows = rows_of(connection.api)
+        if teams := connection.outputs.teams:
+            names = ", ".join(sorted(teams))
+            print(printable(f"Jobs of teams are not listed: choose one of {names} with --team."), file=sys.stderr)
     present(rows, _show_jobs, {"schema": "rdma-ray/list/1", "jobs": rows, "from": where}, options.json_file)
 
 

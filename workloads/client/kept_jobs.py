@@ -202,7 +202,7 @@ def place_of(options: StackOptions, origin: str | None) -> JobStore:
     except WorkloadError as error:
         # A local stack leaves it.
         folder = PROJECT / LOCAL_HISTORY / name_of(options.stack)
-        if options.outputs is None and (folder / FOLDERS[0]).is_dir():
+        if options.outputs is None and options.team is None and (folder / FOLDERS[0]).is_dir():
             return FolderStore(str(folder))
         raise WorkloadError(f"{error}\nfor the jobs of a stack that is down, name its storage with {FROM}") from None
     return place_of_outputs(outputs)

@@ -108,7 +108,8 @@ class SecretPlace:
 
     def _problem(self, outputs: Outputs, text: bytes) -> str | None:
         """Return what the content decides and must not."""
-        if outputs.kubeconfig is not None or outputs.context is not None:
+        # The outputs of a team may have a kubeconfig, and nothing here checks them.
+        if outputs.kubeconfig is not None or outputs.context is not None or outputs.teams is not None:
             return "names another way into the cluster"
         if outputs.target not in ("gke", "eks", "kubernetes") or outputs.namespace != self.namespace:
             return "is of another namespace"

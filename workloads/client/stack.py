@@ -34,12 +34,28 @@ def name_of(stack: str | None) -> str:
 
 def read_outputs(options: StackOptions) -> Outputs:
     """Return the outputs in a file (as `pulumi stack output --json --show-secrets` prints them) or a Secret, or of a
-    stack.
+    stack; with `--team`, those of this team in them.
 
     In an entry point, they are those of the stack that runs it.
 
-    WorkloadError if the stack, file or Secret does not exist, or its outputs do not match infra/outputs.py.
+    WorkloadError if the stack, file, Secret or team does not exist, or its outputs do not match infra/outputs.py.
     """
+    outputs = _outputs_of_stack(options)
+    return outputs if options.team is None else _of_team(outputs, options.team)
+
+
+def _of_team(outputs: Outputs, team: str) -> Outputs:
+    if not outputs.teams:
+        raise WorkloadError(
+            f"--team {team}: the outputs of {outputs.ray.cluster!r} have no teams: leave out --team and RDMA_RAY_TEAM."
+            " The outputs in a team's Secret are already those of the team (docs/teams.md)"
+        )
+    if team not in outputs.teams:
+        raise WorkloadError(f"--team {team}: there is no such team: choose one of {', '.join(sorted(outputs.teams))}")
+    return outputs.teams[team]
+
+
+def _outputs_of_stack(options: StackOptions) -> Outputs:
     if (text := entry_point_of(options)) is not None:
         stack = parsed(
             text, where=f"the variable {JOB_STACK}", fix="only the stack's program sets it; do not change it"

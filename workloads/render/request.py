@@ -89,7 +89,9 @@ class Request:
         if self.given.get("dry_run"):
             raise WorkloadError("--dry-run: render starts nothing: omit it")
         arguments: dict[str, Any] = {
-            name: replace(value, rendered=stack, stack=None, outputs=None) if isinstance(value, StackOptions) else value
+            name: replace(value, rendered=stack, stack=None, outputs=None, team=None)
+            if isinstance(value, StackOptions)
+            else value
             for name, value in self.arguments.items()
         }
         command = arguments.pop("command", ())
