@@ -8,7 +8,7 @@ Ingress: `kubectl port-forward` reaches the head.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pulumi
 import pulumi_random as random
@@ -36,6 +36,8 @@ from infra.kubernetes.time_limit_objects import time_limit
 from infra.kubernetes.workload_objects import first_pod_service, head_budget, ingress_policy, pod_monitoring, workload
 from infra.outputs import cluster_outputs
 from infra.settings.cloud import CloudSettings
+
+Settings = TypeVar("Settings", bound=CloudSettings)
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
@@ -265,8 +267,8 @@ class OutputsSecret(pulumi.ComponentResource):
 
 
 def team_workloads(
-    settings: CloudSettings,
-    args_of: Callable[[CloudSettings], RayArgs],
+    settings: Settings,
+    args_of: Callable[[Settings], RayArgs],
     opts: ResourceOptions,
     *,
     operators: Operators,

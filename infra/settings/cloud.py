@@ -160,7 +160,7 @@ class CloudSettings(TeamRules, CostRules, ClusterSettings, Section):
         return self._team
 
     def for_team(self, team: Team) -> Self:
-        """Return the settings of a team's Ray cluster (docs/decisions/0048-share-nodes-by-quotas-and-namespaces.md)."""
+        """Return the settings of a team's Ray cluster (docs/decisions/0047-share-nodes-by-quotas-and-namespaces.md)."""
         ray = self.ray
         # Elastic like the stack's own: with it, flavors have a topology or not.
         least = min(ray.min_workers, team.quota - 1) if ray.min_workers < ray.max_workers else team.quota

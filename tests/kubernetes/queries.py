@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from infra.catalog.names import CLUSTER_QUEUE
 from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.queue_objects import CLUSTER_QUEUE, GPU_FLAVOR
+from infra.kubernetes.queue_objects import GPU_FLAVOR
 from tests.kubernetes.running_stack import RunningStack
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.control_plane import ControlPlane

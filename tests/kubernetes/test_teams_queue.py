@@ -7,6 +7,7 @@ node, because admission is Kueue's alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -44,11 +45,15 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     for team in TEAMS:
         for job in api.list("batch/v1", "Job", team):
             api.delete("batch/v1", "Job", job["metadata"]["name"], team, propagation="Background")
-        api.until("no workload", lambda team=team: not api.list(KUEUE_API, "Workload", team), WITHIN_S)
+        api.until("no workload", partial(no_workload, api, team), WITHIN_S)
         api.delete(KUEUE_API, "LocalQueue", LOCAL_QUEUE, team)
         api.delete(KUEUE_API, "ClusterQueue", team)
     api.delete(KUEUE_API, "ResourceFlavor", "teams")
     api.until("no queue", lambda: not api.get(KUEUE_API, "ResourceFlavor", "teams"), WITHIN_S)
+
+
+def no_workload(api: Api, team: str) -> bool:
+    return not api.list(KUEUE_API, "Workload", team)
 
 
 def submit(api: Api, team: str, name: str, nodes: int) -> None:
