@@ -11,8 +11,8 @@ from infra.catalog.fabrics import Variable
 from infra.catalog.machines import EksMachine
 from infra.eks.names import GPU_NODES, SYSTEM_NODES
 from infra.fabric import GPU_TOLERATION, SHM_MOUNT, GpuPod, shared_memory, whole_node, with_fabric
-from infra.kubernetes.pods import cpu_worker_resources, elastic, head_resources
-from infra.kubernetes.queue_args import Flavor, QueueArgs
+from infra.kubernetes.pods import cpu_worker_resources, elastic
+from infra.kubernetes.queue_args import Flavor, QueueArgs, queued_head
 from infra.kubernetes.queue_objects import GPU_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import EksSettings
 
@@ -72,7 +72,7 @@ def queue_args(settings: EksSettings, pod: GpuPod) -> QueueArgs:
     return QueueArgs(
         system_labels=SYSTEM_NODES,
         heads=settings.heads,
-        head=head_resources(settings.ray),
+        head=queued_head(settings.ray, elastic=elastic(settings)),
         cpu_workers=settings.ray.cpu_workers,
         cpu_worker=cpu_worker_resources(settings.ray),
         flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector, topology=by_topology),),

@@ -21,8 +21,8 @@ from infra.catalog.gcp import (
 from infra.catalog.machines import GkeMachine
 from infra.catalog.names import GPU, WORKER_TAINT, rdma_network
 from infra.fabric import GPU_TOLERATION, SHM_MOUNT, GpuPod, shared_memory, whole_node, with_fabric
-from infra.kubernetes.pods import NOTICE_S, cpu_worker_resources, elastic, head_resources
-from infra.kubernetes.queue_args import Flavor, QueueArgs
+from infra.kubernetes.pods import NOTICE_S, cpu_worker_resources, elastic
+from infra.kubernetes.queue_args import Flavor, QueueArgs, queued_head
 from infra.kubernetes.queue_objects import GPU_FLAVOR, QUEUED_FLAVOR, RESERVED_FLAVOR, TOPOLOGY_ANNOTATION
 from infra.settings import GkeSettings
 
@@ -172,7 +172,7 @@ def queue_args(settings: GkeSettings, pod: GpuPod) -> QueueArgs:
     return QueueArgs(
         system_labels=SYSTEM_NODES,
         heads=settings.heads,
-        head=head_resources(settings.ray),
+        head=queued_head(settings.ray, elastic=elastic(settings)),
         cpu_workers=settings.ray.cpu_workers,
         cpu_worker=cpu_worker_resources(settings.ray),
         flavors=_flavors(settings),

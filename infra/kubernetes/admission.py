@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from infra.catalog.names import NAMESPACE
+from infra.catalog.names import KUBERAY_NAMESPACE, LOCAL_QUEUE, NAMESPACE
 from infra.catalog.pins import ADMISSION_API, KUEUE_API, RAY_API
 from infra.fabric import GpuPod
+from infra.kubernetes.queue_objects import QUEUE_LABEL
 from infra.kubernetes.time_limit_objects import ACCOUNT_SUFFIX
 from infra.kubernetes.time_limit_pod import ENDED, SINCE
 
@@ -31,6 +32,9 @@ _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 _USER = "request.userInfo.username"
+_ACCOUNT = "system:serviceaccount:"
+_CONTROLLERS = ("kube-system", KUBERAY_NAMESPACE)
+"""Namespaces of the accounts that make the clusters and jobs of a RayJob or a CronJob, which is itself in the queue."""
 _OTHER_FIELDS = "f == 'replicas' || (f in b && g[f] == b[f])"
 _ENDS = (
     # What `time_limit_objects` sets; of a worker group, the number of workers.
@@ -141,7 +145,7 @@ def limit_policy(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     RBAC cannot restrict fields, and a Workload's name has a hash: the accounts' role lets them change the workload's
     image and command, and other Workloads.
     """
-    accounts = f"system:serviceaccount:{namespace}:"
+    accounts = f"{_ACCOUNT}{namespace}:"
     of_workload = " && ".join(
         (
             "variables.newLabels == variables.oldLabels",
@@ -180,6 +184,42 @@ def limit_policy(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
                 "Annotations", f"k in {json.dumps([SINCE, ENDED])}"
             ),
             "may not change labels, owners or finalizers": of_workload,
+        },
+    )
+
+
+def team_policy(namespace: str) -> list[dict[str, Any]]:
+    """Return the policy for a team's namespace, and its binding: for what RBAC cannot restrict in its members' jobs.
+
+    Kueue lets every job without the label run, on nodes of other teams. For a pod of a system's priority the scheduler
+    ends pods of other teams, and the API server admits one in every namespace (seen with 1.36.1, 2026-11-29). A RayJob
+    may ask KubeRay for a public Service or an Ingress (headService, enableIngress in KubeRay's API, v1.6.2).
+    """
+    controllers = " || ".join(f"{_USER}.startsWith('{_ACCOUNT}{each}:')" for each in _CONTROLLERS)
+    kind = "request.resource.resource"
+    others = f"{kind} in ['pods', 'services', 'ingresses']"
+    queue = f"object.metadata.?labels[?'{QUEUE_LABEL}'].orValue('')"
+    return _policy(
+        f"{namespace}-team",
+        namespace,
+        f"What is created in namespace {namespace}",
+        rules=[
+            _rule(RAY_API, "rayclusters", "rayjobs", "rayservices", operations=("CREATE",)),
+            _rule("batch/v1", "jobs", operations=("CREATE",)),
+            _rule("v1", "pods", "services", operations=("CREATE",)),
+            _rule("networking.k8s.io/v1", "ingresses", operations=("CREATE",)),
+        ],
+        only=(f"{others} || !({controllers} || {_USER} == 'system:kube-controller-manager')"),
+        variables={},
+        validations={
+            f"must have the label {QUEUE_LABEL}: {LOCAL_QUEUE}": (f"{others} || {queue} == '{LOCAL_QUEUE}'"),
+            "must not have the priority of a system": (
+                f"{kind} != 'pods' || !object.spec.?priorityClassName.orValue('').startsWith('system-')"
+            ),
+            "must not be reachable from outside the cluster": (
+                f"{kind} != 'ingresses' && ({kind} != 'services' ||"
+                " (object.spec.?type.orValue('') == 'ClusterIP' && !has(object.spec.externalIPs)))"
+            ),
         },
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.catalog.names import outputs_secret
+from infra.catalog.pins import OPERATOR_API, POD_MONITORING_API
 from infra.kubernetes.pods import RBAC, RayArgs
 
 READ = {
@@ -24,6 +25,20 @@ READ = {
 (workloads/doctor/state.py, OWN). It reads nodes and other namespaces only for an administrator."""
 
 
+RENDERED = {
+    "": ("configmaps", "services"),
+    "batch": ("jobs",),
+    "networking.k8s.io": ("networkpolicies",),
+    "policy": ("poddisruptionbudgets",),
+    RBAC: ("roles", "rolebindings"),
+    "ray.io": ("rayjobs",),
+}
+"""Kinds of the objects that `rdma-ray render` prints. A team's members create and delete them, and change none: a
+change could take a job out of its queue. Of roles they create only what they may do themselves (Kubernetes docs,
+reference/access-authn-authz/rbac, privilege escalation prevention, read 2026-11-29), which excludes the role of a time
+limit."""
+
+
 def client_rules(args: RayArgs) -> list[dict[str, Any]]:
     """Return the rights of the Role, all of them in Ray's namespace.
 
@@ -35,7 +50,19 @@ def client_rules(args: RayArgs) -> list[dict[str, Any]]:
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         # To reach the head, and for `rdma-ray shell`.
         {"apiGroups": [""], "resources": ["pods/portforward", "pods/exec"], "verbs": ["create"]},
+        *(_members_rules(args) if args.settings.team else ()),
     ]
+
+
+def _members_rules(args: RayArgs) -> list[dict[str, Any]]:
+    """Return the further rights of a team's members; `admission.team_policy` restricts what they create."""
+    kinds = dict(RENDERED)
+    if args.pod_monitoring:
+        kinds[POD_MONITORING_API.partition("/")[0]] = ("podmonitorings",)
+    if args.settings.monitoring == "operator":
+        kinds[OPERATOR_API.partition("/")[0]] = ("podmonitors",)
+    verbs = ["get", "create", "delete"]
+    return [{"apiGroups": [group], "resources": [*names], "verbs": verbs} for group, names in kinds.items()]
 
 
 def client_role(args: RayArgs) -> dict[str, Any]:

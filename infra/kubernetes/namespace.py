@@ -14,9 +14,10 @@ from pulumi_kubernetes import core
 
 from infra.catalog.names import NAMESPACE
 from infra.fabric import GpuPod
-from infra.kubernetes.admission import limit_policy, pod_policy
+from infra.kubernetes.admission import limit_policy, pod_policy, team_policy
 from infra.kubernetes.pods import COMPONENTS
 from infra.kubernetes.resources import kubernetes_object
+from infra.settings.teams import Team
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 """Label of a namespace with the level that its pods must have."""
@@ -27,15 +28,17 @@ class RayNamespace(pulumi.ComponentResource):
 
     Args:
         limited: Whether a CronJob may end a workload.
+        team: Its team, whose members create jobs; None for the stack's own.
     """
 
     name: pulumi.Output[str]
     resources: list[pulumi.Resource]
 
     def __init__(
-        self, name: str, pod: GpuPod, opts: ResourceOptions, *, limited: bool, namespace: str = NAMESPACE
+        self, name: str, pod: GpuPod, opts: ResourceOptions, *, limited: bool, team: Team | None = None
     ) -> None:
         super().__init__("rdma-ray:kubernetes:Namespace", name, {}, opts)
+        namespace = NAMESPACE if team is None else team.namespace
         policy = pod_policy(pod, namespace)
         labels = {} if policy else {ENFORCE: "baseline"}
         # Until 2026-11 it was a child of the workload; without aliases, the next `up` would replace it.
@@ -48,6 +51,7 @@ class RayNamespace(pulumi.ComponentResource):
             ),
         )
         policies = {f"{name}-policy": policy, f"{name}-limits": limit_policy(namespace) if limited else []}
+        policies |= {f"{name}-rules": team_policy(namespace)} if team else {}
         objects = [
             kubernetes_object(f"{each}{suffix}", body, ResourceOptions(parent=self))
             for each, bodies in policies.items()

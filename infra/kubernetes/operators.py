@@ -71,8 +71,7 @@ def install_operators(
     releases: list[pulumi.Resource] = []
     settings, shared = args.settings, args.queue.teams if args.queue else ()
     spaces = {
-        team.name: RayNamespace(f"team-{team.name}", args.pod, opts, limited=limited, namespace=team.namespace)
-        for team in shared
+        team.name: RayNamespace(f"team-{team.name}", args.pod, opts, limited=limited, team=team) for team in shared
     }
     if operated and isinstance(settings, CloudSettings) and settings.installs("kuberay"):
         # In the user's cluster it is in Ray's namespace: Helm leaves the one that it makes.

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from infra.fabric import GpuPod
 from infra.settings.teams import Team
+
+if TYPE_CHECKING:
+    from infra.settings.common import CloudRay
+
+AUTOSCALER = 1, 1
+"""CPUs and GiB of Ray's autoscaler, twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m,
+512Mi; read 2026-08)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +74,9 @@ class QueueArgs:
     def provisioned(self) -> list[str]:
         """Names of the flavors whose nodes a ProvisioningRequest creates."""
         return [flavor.name for flavor in self.flavors if flavor.queued]
+
+
+def queued_head(ray: CloudRay, *, elastic: bool) -> dict[str, str]:
+    """Return the quota that a head needs: in an elastic cluster its pod has the autoscaler, too."""
+    cpus, gib = AUTOSCALER if elastic else (0, 0)
+    return {"cpu": str(ray.head_cpus + cpus), "memory": f"{ray.head_memory_gib + gib}Gi"}

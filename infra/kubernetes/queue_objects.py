@@ -8,14 +8,14 @@ version that the tests run.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from infra.catalog.capacity import MAX_RUN_HOURS
 from infra.catalog.names import CLUSTER_QUEUE, GPU, LOCAL_QUEUE, NAMESPACE
 from infra.catalog.pins import KUEUE_API, KUEUE_CONFIG_API
 from infra.kubernetes.queue_args import Flavor, QueueArgs
-from infra.settings.teams import Team
+from infra.settings.teams import HEADS_PER_TEAM, Team
 
 KUEUE_NAMESPACE = "kueue-system"
 KUEUE_RELEASE = "kueue"
@@ -172,8 +172,10 @@ def cluster_queue(args: QueueArgs, team: Team | None = None) -> dict[str, Any]:
     """
     worker = worker_resources(args)
     own = team is None
-    # A team has one head, and the stack's own ClusterQueue those that are left, which jobs of teams may borrow.
-    heads, nodes = (1, team.quota) if team else (args.heads - len(args.teams), args.nodes - _nodes_of(args.teams))
+    # Kueue evicts borrowers only for a workload that itself borrows nothing (pkg/scheduler/preemption, 0.19.2; seen
+    # 2026-11-29), so a job needs a head within its team's quota.
+    of_teams = HEADS_PER_TEAM * len(args.teams), sum(each.quota for each in args.teams)
+    heads, nodes = (HEADS_PER_TEAM, team.quota) if team else (args.heads - of_teams[0], args.nodes - of_teams[1])
     cpu = [(args.head, heads), *([(args.cpu_worker, args.cpu_workers)] if own and args.cpu_workers else [])]
     system = {
         name: total(*((each[name], count) for each, count in cpu)) if name in args.head else "0" for name in worker
@@ -193,10 +195,6 @@ def cluster_queue(args: QueueArgs, team: Team | None = None) -> dict[str, Any]:
         checks = [{"name": ADMISSION_CHECK, "onFlavors": args.provisioned}]
         spec["admissionChecksStrategy"] = {"admissionChecks": checks}
     return _object("ClusterQueue", team.name if team else CLUSTER_QUEUE, spec)
-
-
-def _nodes_of(teams: Sequence[Team]) -> int:
-    return sum(team.quota for team in teams)
 
 
 def local_queue(team: Team | None = None) -> dict[str, Any]:

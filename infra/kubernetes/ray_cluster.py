@@ -35,6 +35,7 @@ from infra.kubernetes.pods import (
     ray_template,
     variable,
 )
+from infra.kubernetes.queue_args import AUTOSCALER
 from infra.kubernetes.queue_objects import ELASTIC_ANNOTATION
 from infra.kubernetes.ray_service import IDLE_NODE_S, PYTHON_PATH, ready_when_serving, serving, serving_volumes
 from infra.kubernetes.start_once import check_of_head, entry_point
@@ -42,9 +43,6 @@ from infra.outputs import JOB_STACK, job_stack
 
 if TYPE_CHECKING:
     from infra.fabric import GpuPod
-
-AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-"""Twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m, 512Mi; read 2026-08)."""
 
 STOP_S = 30
 """Seconds to stop Ray's processes, the last of those that a worker has after its SIGTERM."""
@@ -114,11 +112,12 @@ def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
 
 
 def _autoscaler(args: RayArgs) -> dict[str, Any]:
+    needs = {"cpu": str(AUTOSCALER[0]), "memory": f"{AUTOSCALER[1]}Gi"}
     return {
         "version": "v2",
         "upscalingMode": "Default",
         "idleTimeoutSeconds": _idle_s(args),
-        "resources": AUTOSCALER,
+        "resources": {"requests": needs, "limits": needs},
         "volumeMounts": [API_MOUNT],
         "env": [
             # After this time Ray deletes a pod without a node, and loses its place in the cloud's queue (kuberay #4226,

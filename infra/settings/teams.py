@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from infra.settings.common import CloudNodes, CloudRay
 
 MOST_TEAMS, MOST_NODES = 20, 1000
+HEADS_PER_TEAM = 2
+"""Ray heads that are always a team's: that of its Ray cluster, and that of a RayJob."""
 LABEL = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
 GROUP = r"(?!system:)[!-~]{1,253}"
 FIELDS = {
@@ -91,6 +93,15 @@ def _teams(value: Any) -> tuple[Team, ...]:
 Teams = Annotated[Any, BeforeValidator(_teams), Schema(TEAMS_SCHEMA)]
 
 
+def workers_of(team: Team, ray: CloudRay) -> dict[str, int]:
+    """Return the size of a team's RayCluster, or of a job, which has its own size and borrows."""
+    if ray.mode != "cluster":
+        return {"cpu_workers": 0}
+    # Elastic like the stack's own: with it, flavors have a topology or not.
+    least = min(ray.min_workers, team.quota - 1) if ray.min_workers < ray.max_workers else team.quota
+    return {"min_workers": least, "max_workers": team.quota, "cpu_workers": 0}
+
+
 class TeamRules:
     """Rules about the teams of a stack on a cloud."""
 
@@ -152,9 +163,10 @@ class TeamRules:
 
     @rule("teams", "cluster.systemNodes", source=CONTRACT)
     def teams_without_heads(self) -> Findings:
-        needed = len(self.teams) + 1
+        needed = HEADS_PER_TEAM * len(self.teams) + 1
         if self.teams and self.heads < needed:
             yield Finding(
-                f"The CPU nodes have room for {self.heads} Ray heads, but the stack and its teams have {needed}.",
+                f"The CPU nodes have room for {self.heads} Ray heads, but the stack needs one and each team"
+                f" {HEADS_PER_TEAM}, for its cluster and for a RayJob: {needed}.",
                 "raise cluster.systemNodes, or choose a larger cluster.systemMachine",
             )

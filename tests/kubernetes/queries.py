@@ -156,7 +156,18 @@ def rules(plane: ControlPlane, account: str, namespace: str = RAY) -> set[str]:
 def _rules(plane: ControlPlane, home: str, account: str, namespace: str) -> set[str]:
     path = f"/api/v1/namespaces/{home}/serviceaccounts/{account}/token"
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    own = Api(plane.url, plane.api.request("POST", path, body=asked)["status"]["token"], plane.authority)
+    token = plane.api.request("POST", path, body=asked)["status"]["token"]
+    return rights(Api(plane.url, token, plane.authority), namespace)
+
+
+def member(plane: ControlPlane, group: str) -> Api:
+    """Return a client that the API server takes for a user of this group."""
+    headers = {"Impersonate-User": "somebody", "Impersonate-Group": group}
+    return Api(plane.url, plane.token, plane.authority, headers=headers)
+
+
+def rights(own: Api, namespace: str) -> set[str]:
+    """Return what a client may do in a namespace, by the API server's authorizer."""
     spec = {"namespace": namespace}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": spec}
     status = own.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body=body)["status"]

@@ -23,7 +23,7 @@ from tests.rehearsal.test_settings import outputs
 from tests.unit.stacks import written
 
 VISION, NLP = {"name": "vision", "quota": 2, "group": "vision@example.com"}, {"name": "nlp", "quota": 1}
-SHARED = {"queue": "kueue", "nodes.max": 8, "ray.maxWorkers": 2, "cluster.systemNodes": 3, "protect": False}
+SHARED = {"queue": "kueue", "nodes.max": 8, "ray.maxWorkers": 2, "cluster.systemNodes": 5, "protect": False}
 
 
 def planned(engine: Engine, file: Path, *teams: dict[str, Any]) -> dict[str, set[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -58,14 +58,21 @@ class Api:
     Args:
         token: Bearer token, or empty for a `kubectl proxy`.
         authority: File with the CA certificate that signs the server's certificate.
+        headers: Further headers of each request.
         alive: Raises if a program of the control plane has ended.
     """
 
     def __init__(
-        self, url: str, token: str, authority: Path | None, *, alive: Callable[[], object] = lambda: None
+        self,
+        url: str,
+        token: str,
+        authority: Path | None,
+        *,
+        alive: Callable[[], object] = lambda: None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self._session = _Session(token, authority)
+        self._session = _Session(token, authority, headers or {})
         self._kinds: dict[tuple[str, str], ObjectKind] = {}
         self._alive = alive
 
@@ -215,8 +222,9 @@ class Api:
 class _Session(threading.local):
     """A session for each thread; sessions are not thread-safe."""
 
-    def __init__(self, token: str, authority: Path | None) -> None:
+    def __init__(self, token: str, authority: Path | None, headers: Mapping[str, str]) -> None:
         self.own = requests.Session()
+        self.own.headers.update(headers)
         if token:
             self.own.headers["Authorization"] = f"Bearer {token}"
         self.own.verify = str(authority) if authority else True

@@ -19,6 +19,8 @@ from infra.outputs import Nodes, job_stack
 from infra.plan import ray_args
 from infra.project import PROJECT
 from infra.settings import LocalSettings
+from infra.settings.cloud import CloudSettings
+from infra.settings.cluster import ClusterSettings
 from infra.terminal import printable
 from workloads.client.plan import read_settings
 from workloads.client.stack import name_of
@@ -44,6 +46,9 @@ class ManifestOptions:
 
     stack: Stack = None
     stack_file: Annotated[Path | None, option(metavar="FILE", help="A Pulumi.<stack>.yaml, instead of --stack.")] = None
+    team: Annotated[
+        str | None, option(env_var="RDMA_RAY_TEAM", metavar="NAME", help="Team of the stack, in whose queue it waits.")
+    ] = None
     name: Annotated[str | None, option(help="Name of the job. [default: that of the script, or of the command]")] = None
     nodes: Annotated[
         int | None,
@@ -118,6 +123,7 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
             f"{file.name}: ray.mode is indexed-job, so the stack has no KubeRay, which runs RayJobs: use `rdma-ray"
             " render indexed-job`, or set another mode"
         )
+    of_stack = _of_team(settings, options.team, file)
     stack, gpus, most = named[1], settings.gpus_per_node, settings.nodes.max
     wanted = request.nodes(gpus)
     kept = Nodes(min=settings.nodes.min, max=most, gpus_per_node=gpus, cpus_per_node=0)
@@ -130,9 +136,14 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
             f"--nodes {nodes}: the command needs {wanted}: use the same number for both, or only one of them"
         )
     changes = {"ray.mode": mode, "ray.entrypoint": shlex.join(request.entry_point), "service": None}
+    # A job may borrow the nodes of teams, which the stack's own RayCluster must not.
+    changes |= {"teams": None} if isinstance(settings, CloudSettings) else {}
     settings = read_settings(file, changes | {"ray.minWorkers": nodes, "ray.maxWorkers": nodes})
+    if isinstance(settings, CloudSettings) and of_stack.team:
+        settings = settings.for_team(of_stack.team)
     assert not isinstance(settings, LocalSettings)
-    own = ray_args(settings, f"{stack}-ray")
+    # Whether Kueue chooses nodes by topology depends on the stack's own size, not on that of the job.
+    own = replace(ray_args(settings, f"{stack}-ray"), pod=ray_args(of_stack, f"{stack}-ray").pod)
     name = _checked_name(options.name or request.name[:LONGEST_NAME].strip("-"), own.name)
     args = replace(own, name=name, shared_token=own.token_secret)
     request.check_files(settings.storage.mount_path if settings.storage.source else None)
@@ -145,6 +156,17 @@ def manifests(mode: Literal["job", "indexed-job"], request: Request, options: Ma
     objects = with_supporting(args)
     _add_secrets(objects[-1], names, options.secrets or name)
     return objects
+
+
+def _of_team(settings: ClusterSettings, name: str | None, file: Path) -> ClusterSettings:
+    """Return the settings of a team; without a name, those of the stack's own Ray."""
+    if name is None:
+        return settings
+    teams = {team.name: team for team in settings.teams} if isinstance(settings, CloudSettings) else {}
+    if not isinstance(settings, CloudSettings) or name not in teams:
+        choice = f"choose one of {', '.join(sorted(teams))}" if teams else "leave out --team and RDMA_RAY_TEAM"
+        raise WorkloadError(f"--team {name}: {file.name} has no team of this name: {choice}")
+    return settings.for_team(teams[name])
 
 
 def _print(mode: Literal["job", "indexed-job"], command: tuple[str, ...], options: ManifestOptions) -> None:

@@ -11,7 +11,7 @@ from infra.catalog.names import GPU
 from infra.gke.workload import ray_args
 from infra.kubernetes.admission import limit_policy
 from infra.kubernetes.client_access import client_role
-from infra.kubernetes.queue_objects import cluster_queue, times
+from infra.kubernetes.queue_objects import cluster_queue, times, total
 from infra.kubernetes.workload_objects import every_object, workload
 from infra.settings.teams import Team
 from tests.unit.stacks import gke
@@ -20,7 +20,7 @@ TEAMS = [
     {"name": "vision", "quota": 2, "group": "vision@example.com"},
     {"name": "nlp", "quota": 1, "namespace": "text"},
 ]
-SHARED = {"queue": "kueue", "nodes.max": 8, "ray.maxWorkers": 4, "cluster.systemNodes": 3, "teams": TEAMS}
+SHARED = {"queue": "kueue", "nodes.max": 8, "ray.maxWorkers": 4, "cluster.systemNodes": 5, "teams": TEAMS}
 
 
 def quotas(queue: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -34,7 +34,7 @@ def test_quotas_of_the_stack_and_its_teams_are_all_nodes_and_heads() -> None:
     assert args is not None
     queues = [cluster_queue(args), *(cluster_queue(args, team) for team in settings.teams)]
     assert [quotas(one)["gpu"][GPU] for one in queues] == [times("8", 5), times("8", 2), times("8", 1)]
-    assert [quotas(one)["system"]["cpu"] for one in queues] == [str(4 * (settings.heads - 2)), "4", "4"]
+    assert [quotas(one)["system"]["cpu"] for one in queues] == [str(4 * (settings.heads - 4)), "8", "8"]
     assert [one["metadata"]["name"] for one in queues] == ["gpu", "vision", "nlp"]
     namespaces = [one["spec"]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for one in queues]
     assert namespaces == ["ray", "vision", "text"]
@@ -62,8 +62,19 @@ def test_cluster_of_a_team_has_its_quota_and_is_elastic_if_the_stacks_is(
     assert (args.elastic, args.pod) == (own.elastic, own.pod)
 
 
+def test_head_of_an_elastic_cluster_has_quota_for_its_autoscaler() -> None:
+    """Kueue counts all containers of a pod."""
+    args = ray_args(gke({**SHARED, "nodes.capacity": "spot", "ray.minWorkers": 0}), "a-ray")
+    assert args.queue is not None
+    spec = workload(args)["spec"]
+    head = spec["headGroupSpec"]["template"]["spec"]["containers"]
+    needs = [*(each["resources"]["requests"] for each in head), spec["autoscalerOptions"]["resources"]["requests"]]
+    for name in ("cpu", "memory"):
+        assert args.queue.head[name] == total(*((each[name], 1) for each in needs))
+
+
 def test_team_sees_no_name_of_another_namespace_and_one_secret() -> None:
-    settings = gke({**SHARED, "storage.bucket": "ours", "ray.cpuWorkers": 1, "cluster.systemNodes": 4})
+    settings = gke({**SHARED, "storage.bucket": "ours", "ray.cpuWorkers": 1, "cluster.systemNodes": 6})
     args = ray_args(settings.for_team(settings.teams[1]), "a-ray")
     objects = every_object(args)
     assert {each["metadata"].get("namespace", "text") for each in objects} == {"text"}
