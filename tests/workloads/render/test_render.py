@@ -12,7 +12,7 @@ import yaml
 
 from infra.catalog.pins import RAY_IMAGE
 from infra.outputs import JOB_STACK
-from tests.unit.stacks import GKE, changed
+from tests.unit.stacks import EKS, GKE, changed
 from workloads.cli import main
 from workloads.exits import Exit
 
@@ -23,8 +23,15 @@ SECRET = "value-that-must-stay-secret"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with stack files, and a user whose shell knows another cluster and a secret."""
     mine = {"nodes.max": 4, "storage.bucket": "mine"}
+    shared = {
+        "nodes.max": 4,
+        "queue": "kueue",
+        "ray.maxWorkers": 2,
+        "teams": [{"name": "nlp", "quota": 1, "namespace": "text"}],
+    }
     for name, changes in (
         ("mine", mine),
+        ("shared", shared),
         ("bare", {"nodes.max": 1}),
         ("pods", mine | {"ray.mode": "indexed-job", "ray.entrypoint": "python x.py"}),
         ("plain", {"ray.image": RAY_IMAGE}),
@@ -161,3 +168,31 @@ def test_allocation_has_the_nodes_of_its_command(
         arguments.index("bench" if "bench" in arguments else "train" if "train" in arguments else "run") :
     ]
     assert (f"command=(rdma-ray {words})" in said.out) is (code == Exit.OK)
+
+
+@pytest.mark.usefixtures("folder")
+def test_job_of_a_team_is_in_its_namespace_and_may_borrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "run --nodes 4 -- torchrun /app/train.py"
+    job = rendered(f"--team nlp {command}", capsys, stack="shared")
+    assert (job["metadata"]["namespace"], job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]) == ("text", "gpu")
+    assert job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"] == 4
+    assert rendered(command, capsys, stack="shared")["metadata"]["namespace"] == "ray"
+    monkeypatch.setenv("RDMA_RAY_TEAM", "vision")
+    for stack, choice in (("shared", "choose one of nlp"), ("mine", "leave out --team and RDMA_RAY_TEAM")):
+        assert main(["render", "rayjob", "--stack-file", f"Pulumi.{stack}.yaml", *shlex.split(command)]) == Exit.ERROR
+        assert f"--team vision: Pulumi.{stack}.yaml has no team of this name: {choice}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("least", "chosen"), [(1, False), (2, True)])
+def test_job_asks_for_a_topology_if_the_stacks_nodes_have_one(
+    folder: Path, capsys: pytest.CaptureFixture[str], least: int, chosen: bool
+) -> None:
+    """Kueue never admits a pod that asks for a topology on a flavor without one, as that of an elastic cluster."""
+    changes = {"nodes.min": 2, "nodes.max": 2, "queue": "kueue", "ray.minWorkers": least, "ray.maxWorkers": 2}
+    settings = {f"rdma-ray:{key}": value for key, value in changed(EKS, changes).items()}
+    (folder / "Pulumi.placed.yaml").write_text(yaml.safe_dump({"config": settings}))
+    job = rendered("run --nodes 2 -- torchrun /app/train.py", capsys, stack="placed")
+    template = job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]
+    assert any("topology" in name for name in template["metadata"].get("annotations", {})) == chosen
