@@ -49,14 +49,14 @@ class JobKind:
     write: Callable[[Any, Path], Iterable[object]] = lambda _result, _folder: ()
 
 
-def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: TextIO = sys.stdout) -> JobKind:
+def kind_of(job: Mapping[str, str], lines: LineOptions = DEFAULT_LINES, output: TextIO | None = None) -> JobKind:
     """Return the kind of a job by its metadata. A job of an unknown kind is a command without ranks.
 
     Args:
         lines: Lines of the user's code that are shown.
-        output: Stream of these lines.
+        output: Stream of these lines; None for that of the process.
     """
-    found: JobKind = resolve_name(KINDS.get(job.get("workload", ""), COMMAND))(job, lines, output)
+    found: JobKind = resolve_name(KINDS.get(job.get("workload", ""), COMMAND))(job, lines, output or sys.stdout)
     return found
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,41 @@ def test_variable_names_the_team_and_no_token_is_printed(
     monkeypatch.setenv("RDMA_RAY_TEAM", "vision")
     assert main(["outputs", "--outputs", file]) == Exit.OK
     assert json.loads(capsys.readouterr().out)["namespace"] == "vision"
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[str]]]:
+    """The address of a head that refuses everything, and the Authorization of each request."""
+    seen: list[str] = []
+
+    class Head(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization", ""))
+            self.send_error(401)
+
+        do_POST = do_PUT = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Head) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}", seen
+        server.shutdown()
+
+
+@pytest.mark.parametrize("command", ["run true", "list", "top --once", "status", "logs some-job"])
+def test_commands_give_a_team_its_token_only(
+    command: str, asked: tuple[str, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing listens at the addresses of the stack's own Ray and of the other team."""
+    address, seen = asked
+    reached = {"dashboard": address, "jobs": address}
+    mine = TEAMS["nlp"] | {"ray": TEAMS["nlp"]["ray"] | reached}
+    (file := tmp_path / "outputs.json").write_text(json.dumps(GKE | {"teams": TEAMS | {"nlp": mine}}))
+    assert main([*command.split(), "--outputs", str(file), "--team", "nlp"]) == Exit.ERROR
+    assert set(seen) == {f"Bearer {TOKEN}-nlp"}
+    assert TOKEN not in str(capsys.readouterr())
 
 
 def test_unknown_team_is_an_error_with_the_teams(file: str) -> None:
