@@ -60,8 +60,6 @@ def asked() -> Iterator[tuple[str, list[str]]]:
             seen.append(self.headers.get("Authorization", ""))
             self.send_error(401)
 
-        do_POST = do_PUT = do_GET
-
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
