@@ -163,9 +163,13 @@ class CloudRay(Section):
     ] = Field(
         ge=0, le=1000, title="Ray workers", description="Minimum number of Ray workers. A worker takes a whole node."
     )
-    max_workers: Annotated[Number, Derived(lambda v: v["nodes.max"], "as nodes.max")] = Field(
-        ge=1, le=1000, title="Ray workers", description="Maximum number of Ray workers, at most nodes.max."
-    )
+    max_workers: Annotated[
+        Number,
+        Derived(
+            lambda v: max(1, v["nodes.max"] - sum(team.quota for team in v.get("teams", ()))),
+            "as nodes.max, without the nodes of teams",
+        ),
+    ] = Field(ge=1, le=1000, title="Ray workers", description="Maximum number of Ray workers, at most nodes.max.")
     idle_minutes: Number = Field(
         15,
         ge=1,

@@ -54,7 +54,7 @@ def stack(run_stack: Callable[..., RunningStack]) -> RunningStack:
         nodes={"max": ALL_NODES},
         cluster={"systemNodes": 5},
         queue="kueue",
-        ray={"minWorkers": 0, "maxWorkers": 1, "image": "example/ray:2.60.0-py311-cu130"},
+        ray={"minWorkers": 0, "image": "example/ray:2.60.0-py311-cu130"},
         teams=TEAMS,
     )
 

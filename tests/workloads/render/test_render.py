@@ -23,12 +23,7 @@ SECRET = "value-that-must-stay-secret"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with stack files, and a user whose shell knows another cluster and a secret."""
     mine = {"nodes.max": 4, "storage.bucket": "mine"}
-    shared = {
-        "nodes.max": 4,
-        "queue": "kueue",
-        "ray.maxWorkers": 2,
-        "teams": [{"name": "nlp", "quota": 1, "namespace": "text"}],
-    }
+    shared = {"nodes.max": 4, "queue": "kueue", "teams": [{"name": "nlp", "quota": 1, "namespace": "text"}]}
     for name, changes in (
         ("mine", mine),
         ("shared", shared),
