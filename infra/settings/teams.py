@@ -28,8 +28,10 @@ FIELDS = {
     "quota": {"type": "integer", "minimum": 1, "maximum": MOST_NODES},
     "group": {"type": "string", "pattern": f"^{GROUP}$"},
 }
-OTHERS = re.compile(r"default|(kube|gke|gmp|amazon|aws)-.*|.*-(system|limits)")
-"""Namespaces of Kubernetes, of the clouds and of operators, and names of admission policies."""
+OTHERS = re.compile(r"default|(kube|gke|gmp|amazon|aws)-.*|.*-system")
+"""Namespaces of Kubernetes, of the clouds and of operators."""
+POLICIES = re.compile(r".*-(limits|team)")
+"""Names of a namespace's admission policies (infra/kubernetes/admission.py); the first one has the namespace's name."""
 EXAMPLE = "{name: vision, quota: 2}"
 TEAMS_SCHEMA = {
     "type": "array",
@@ -142,9 +144,15 @@ class TeamRules:
             if team.name == CLUSTER_QUEUE:
                 yield Finding(f"{CLUSTER_QUEUE} is the ClusterQueue of the stack.", "choose another name")
                 return
-            if team.namespace == NAMESPACE or OTHERS.fullmatch(team.namespace):
-                fix = "choose a namespace that the stack can make, such as vision"
-                yield Finding(f"The namespace {team.namespace} is not the team's alone.", fix)
+            space, fix = team.namespace, "choose another namespace, such as vision"
+            if space == NAMESPACE:
+                yield Finding(f"{space} is the namespace of the stack's own Ray.", fix)
+                return
+            if OTHERS.fullmatch(space):
+                yield Finding(f"{space} is, or may be, a namespace of Kubernetes, the cloud or an operator.", fix)
+                return
+            if POLICIES.fullmatch(space):
+                yield Finding(f"{space} may be the name of another namespace's admission policy.", fix)
                 return
 
     @rule("teams", "ray.maxWorkers", "nodes.max", source=CONTRACT)

@@ -141,7 +141,8 @@ def _type(setting: Setting) -> str:
         case "integer":
             return f"whole number, {schema['minimum']} to {schema['maximum']}{about}"
         case "array":
-            return f"list of strings{about}"
+            kind = "maps" if schema["items"]["type"] == "object" else "strings"
+            return f"list of {kind}{about}"
         case kind:
             return f"{kind}{about}"
 
