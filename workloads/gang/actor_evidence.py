@@ -33,8 +33,8 @@ from workloads.hardware.nic import Counter, Nic, Reading
 from workloads.secrecy import Masker, known_secrets
 from workloads.unlinked import open_folder
 
-BEGIN_S, END_S = 10, 30
-"""Seconds for the answers of all nodes."""
+ANSWERS_S = 30
+"""Seconds for the answers of all nodes. Ray may find a lost node only then, and ends its task."""
 PROCESSES = 1_000  # logs read per node
 PROCESS_CHANNELS = 1_024  # connections that a process sends
 
@@ -76,8 +76,7 @@ class ActorEvidence:
         try:
             with _connected():
                 self.folder = os.path.realpath(ray._private.worker._global_node.get_logs_dir_path())  # type: ignore[attr-defined]
-                self.left = {node["NodeID"] for node in all_nodes() if not node["Alive"]}
-                for node, answer in self._ask(begin_on_node, BEGIN_S, lambda _: (self.folder,)):
+                for node, answer in self._ask(begin_on_node, lambda _: (self.folder,)):
                     self.before[node["NodeID"]] = answer
                     if answer.free is None or answer.free < collect.ROOM:
                         free = "it cannot be read" if answer.free is None else f"{answer.free // 2**20} MiB are free"
@@ -109,7 +108,7 @@ class ActorEvidence:
                             self._miss(text, node["NodeManagerAddress"])
                     given = self.folder, self.prefix
                     its = self.before
-                    found = list(self._ask(end_on_node, END_S, lambda node: (*given, its.get(node), self.private)))
+                    found = list(self._ask(end_on_node, lambda node: (*given, its.get(node), self.private)))
         except Exception as error:
             self._miss(f"all of it: {last_line(error)}")
         found.sort(key=lambda one: one[0]["NodeManagerAddress"])
@@ -146,7 +145,7 @@ class ActorEvidence:
         self.missing.setdefault(reason, []).extend(nodes)
 
     def _ask(
-        self, function: Callable[..., Any], timeout_s: float, arguments: Callable[[str], tuple[Any, ...]]
+        self, function: Callable[..., Any], arguments: Callable[[str], tuple[Any, ...]]
     ) -> Iterator[tuple[dict[str, Any], Any]]:
         """Call a function on every live node, and yield each node with its answer; the others are `missing`."""
         task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
@@ -155,16 +154,20 @@ class ActorEvidence:
         for node in alive:
             here = NodeAffinitySchedulingStrategy(node, soft=False)
             calls[task.options(scheduling_strategy=here).remote(*arguments(node))] = node
-        silent = dict(alive)
-        what = "all of it" if function is end_on_node else "NIC counters"
-        for node, answer in answers(calls, timeout_s):
-            del silent[node]
+        failed = dict.fromkeys(alive, f"no answer within {ANSWERS_S} s")
+        for node, answer in answers(calls, ANSWERS_S):
             if isinstance(answer, RayError):
-                self._miss(f"{what}: {last_line(answer)}", alive[node]["NodeManagerAddress"])
+                failed[node] = last_line(answer)
             else:
+                del failed[node]
                 yield alive[node], answer
-        for row in silent.values():
-            self._miss(f"{what}: no answer within {timeout_s:g} s", row["NodeManagerAddress"])
+        if function is begin_on_node:
+            # The command has not started: nothing of it is lost with these.
+            self.left = {node["NodeID"] for node in all_nodes() if not node["Alive"]}
+        what = "all of it" if function is end_on_node else "NIC counters"
+        for node, reason in failed.items():
+            if node not in self.left:
+                self._miss(f"{what}: {reason}", alive[node]["NodeManagerAddress"])
 
 
 @contextmanager

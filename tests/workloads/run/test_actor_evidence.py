@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from ray.exceptions import RayError
 
 from tests.workloads.conftest import Cluster, write_outputs
 from workloads.evidence.facts import Evidence, RankEvidence
 from workloads.evidence.log_reader import parse_log
+from workloads.gang import actor_evidence
+from workloads.gang.actor_evidence import ActorEvidence, NodeEnd, NodeStart
 from workloads.nccl.judge.expectation import network_of
 from workloads.nccl.problems import detours
 from workloads.run.job import read
@@ -159,3 +164,36 @@ def test_group_on_one_node_is_no_detour() -> None:
         evidence=Evidence(ranks=ranks, image=None, topology={}, missing=[]), transport="gib",
     )  # fmt: skip
     assert read(found.model_dump(mode="json", by_alias=True), "a3-ultragpu-8g").findings == []
+
+
+def test_only_what_leaves_during_the_command_has_its_logs_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ray lists three nodes. One is found lost while they are asked, as after a driver whose node was lost."""
+    rows: list[dict[str, Any]] = [
+        {"NodeID": f"{number:056x}", "NodeManagerAddress": name, "Alive": True}
+        for number, name in enumerate(("stays", "lost", "leaves"))
+    ]
+    _, lost, leaves = rows
+
+    def answers(calls: dict[Any, str], _: float) -> Any:
+        lost["Alive"] = False
+        for node in calls.values():
+            start = RayError("not schedulable") if node == lost["NodeID"] else NodeStart(None, 2**40)
+            yield node, start if leaves["Alive"] else NodeEnd(node)
+
+    ray = MagicMock()
+    ray._private.worker._global_node.get_logs_dir_path.return_value = str(tmp_path)
+    ray.remote()().options().remote.side_effect = lambda *_: object()
+    for name, value in {"ray": ray, "answers": answers, "_connected": nullcontext}.items():
+        monkeypatch.setattr(actor_evidence, name, value)
+    monkeypatch.setattr(actor_evidence, "all_nodes", lambda: rows)
+    evidence = ActorEvidence()
+    assert "NCCL_DEBUG_FILE" in evidence.begin({})
+    assert evidence.missing == {}
+    leaves["Alive"] = False
+    found, _ = evidence.end()
+    assert found.missing == [
+        "NCCL's log: no process wrote one",
+        "all of it: the node left before the end, and its logs with it (leaves)",
+    ]
