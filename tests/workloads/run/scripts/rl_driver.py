@@ -137,14 +137,14 @@ def join(ranks: list[Any], options: argparse.Namespace) -> None:
 
 
 def lost(ranks: list[Any]) -> str:
-    """Return which rank is lost. The others fail in a collective, maybe before Ray knows."""
-    for number, rank in enumerate(ranks):
+    """Return which rank is lost. The others fail in a collective, maybe before Ray knows, or wait in it."""
+    pending = {rank.__ray_ready__.remote(): number for number, rank in enumerate(ranks)}
+    while pending and (done := ray.wait([*pending], timeout=60)[0]):
+        number = pending.pop(done[0])
         try:
-            ray.get(rank.__ray_ready__.remote(), timeout=10)
+            ray.get(done[0])
         except ray.exceptions.RayActorError:
             return f"rank {number} is lost"
-        except ray.exceptions.GetTimeoutError:
-            continue  # it still waits for the others
     return "a rank failed"
 
 
