@@ -212,11 +212,11 @@ class DeployedStack:
         runs = any("running" in each["state"] for each in pod["status"].get("containerStatuses", ()))
         return runs and word in self.log(pod)
 
-    def touch(self, pod: Json, file: str) -> None:
-        """Create a file in a pod's first container, by `kubectl exec`."""
+    def execute(self, pod: Json, *command: str) -> str:
+        """Run a command in a pod's first container, by `kubectl exec`; return its output."""
         container = pod["spec"]["containers"][0]["name"]
-        line = self.kubectl("exec", pod["metadata"]["name"], "-c", container, "--", "touch", file)
-        subprocess.run(line, timeout=120, check=True)
+        line = self.kubectl("exec", pod["metadata"]["name"], "-c", container, "--", *command)
+        return subprocess.run(line, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
 
     def environment(self, port: int, token: str | None = None) -> dict[str, str]:
         """Return the environment of Ray's commands: the forwarded port, and the stack's token or another."""

@@ -153,7 +153,7 @@ def test_a_user_sees_log_and_exit_code(gke: DeployedStack, tmp_path: Path) -> No
         with following([str(RDMA_RAY), "logs", "waiting"], user(file), log) as second:
             gke.api.until("its first words again", lambda: "FIRST WORDS" in log.read_text(), 180)
             assert "LAST WORDS" not in log.read_text()
-            gke.touch(head, "/tmp/end")
+            gke.execute(head, "touch", "/tmp/end")
             assert second.wait(180) == 7
             assert "LAST WORDS" in log.read_text()
         status = gke.ray(port, "job", "status", "waiting").stdout
@@ -182,7 +182,7 @@ def test_log_is_whole_when_the_port_forward_drops(gke: DeployedStack, tmp_path: 
             return len(killed) == 10
 
         gke.api.until("ten drops", kill, 240)
-        gke.touch(head, "/tmp/counted")
+        gke.execute(head, "touch", "/tmp/counted")
         assert follower.wait(120) == 7
     *lines, last = re.findall(r"^(?:LINE|LAST) (\d+)$", log.read_text(), re.MULTILINE)
     assert lines == [str(number) for number in range(int(last) + 1)]
@@ -283,7 +283,7 @@ def test_operator_restart_keeps_job(gke: DeployedStack, pod_cluster: PodCluster)
         kubectl.rollout_done(pod_cluster.api, *found, within_s=180)
         [new] = {pod["metadata"]["name"] for pod in kubectl.pods(pod_cluster.api, *found)} - old
         pod_cluster.api.until("the new operator to lead", lambda: leads(pod_cluster.api, found[0], new), 120)
-        gke.touch(head, "/tmp/continue")
+        gke.execute(head, "touch", "/tmp/continue")
         gke.until_succeeded(port, "through-restart", within_s=240)
         # The idle worker may be removed by now.
         assert gke.identities() <= before
