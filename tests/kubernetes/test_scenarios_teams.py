@@ -83,10 +83,10 @@ def rendered(stack: RunningStack, team: str, called: str, nodes: int, mode: Any 
     return manifests(mode, Request.of(("run", "--nodes", str(nodes), *TORCHRUN)), options)
 
 
-def forbidden(send: Callable[[], object]) -> str:
+def refused(send: Callable[..., object], *arguments: Any, **options: Any) -> str:
     """Return the answer of the API server, which must refuse."""
     with pytest.raises(ApiError) as refusal:
-        send()
+        send(*arguments, **options)
     assert refusal.value.status in (403, 422), str(refusal.value)
     return refusal.value.message
 
@@ -129,12 +129,12 @@ def test_member_reads_the_token_of_her_team_only(stack: RunningStack, vision: Ap
         tokens.add(outputs["ray"]["token"])
         for space in (other, NAMESPACE):
             for secret in stack.api.list("v1", "Secret", space):
-                assert "forbidden" in forbidden(lambda: of_team.get("v1", "Secret", name(secret), space))  # noqa: B023
-        assert "forbidden" in forbidden(lambda: of_team.list("v1", "Secret", own))  # noqa: B023
+                assert "forbidden" in refused(of_team.get, "v1", "Secret", name(secret), space)
+        assert "forbidden" in refused(of_team.list, "v1", "Secret", own)
         head = name(pods(stack.api, HEAD, other)[0])
         for access in ("exec", "portforward"):
             path = f"/api/v1/namespaces/{other}/pods/{head}/{access}"
-            assert "forbidden" in forbidden(lambda: of_team.request("POST", path))  # noqa: B023
+            assert "forbidden" in refused(of_team.request, "POST", path)
     assert len(tokens) == 2
     known = {
         base64.b64decode(value).decode()
@@ -153,13 +153,13 @@ def test_member_cannot_change_quotas_or_leave_the_queue(stack: RunningStack, vis
         (RAY_API, "RayCluster", RAY, VISION),
         ("v1", "Namespace", VISION, None),
     ):
-        assert "forbidden" in forbidden(lambda: vision.patch(version, kind, called, space, {}))  # noqa: B023
+        assert "forbidden" in refused(vision.patch, version, kind, called, space, {})
     job = rendered(stack, VISION, "loose", 1)[-1]
     for labels in ({}, {QUEUE_LABEL: ""}, {QUEUE_LABEL: "other"}):
         loose = job | {"metadata": job["metadata"] | {"labels": labels}}
-        assert f"must have the label {QUEUE_LABEL}: gpu" in forbidden(lambda: vision.create(loose))  # noqa: B023
+        assert f"must have the label {QUEUE_LABEL}: gpu" in refused(vision.create, loose)
     elsewhere = job | {"metadata": job["metadata"] | {"namespace": TEXT}}
-    assert "forbidden" in forbidden(lambda: vision.create(elsewhere))
+    assert "forbidden" in refused(vision.create, elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_what_kuberay_makes_of_a_members_job_is_restricted(
         metadata = {"name": "asked", "namespace": namespace}
         return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": pod | spec}
 
-    assert why in forbidden(lambda: stack.api.create(body(VISION), dry_run=True))
+    assert why in refused(stack.api.create, body(VISION), dry_run=True)
     stack.api.create(body("default"), dry_run=True)
 
 
@@ -220,13 +220,13 @@ def test_job_above_what_is_unused_evicts_nobody(stack: RunningStack, vision: Api
     """nlp's Ray is within its quota: vision's job of more nodes than nlp leaves waits."""
     vision.create(rendered(stack, VISION, "greedy", ALL_NODES - 1, "indexed-job")[-1])
 
-    def refused() -> bool:
+    def unadmitted() -> bool:
         found = condition(workload(stack.api, "greedy", VISION), "QuotaReserved")
         if found.get("status") == "False":
             return True
         raise NotYet(str(found))
 
-    stack.api.until("Kueue's answer", refused, WITHIN_S)
+    stack.api.until("Kueue's answer", unadmitted, WITHIN_S)
     assert len([pod for pod in pods(stack.api, WORKER, TEXT) if is_ready(pod)]) == 2
     vision.delete("batch/v1", "Job", "greedy", VISION)
 

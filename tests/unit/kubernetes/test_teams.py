@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from infra.catalog.names import GPU
 from infra.gke.workload import ray_args
@@ -13,8 +16,10 @@ from infra.kubernetes.admission import limit_policy
 from infra.kubernetes.client_access import client_role
 from infra.kubernetes.queue_objects import cluster_queue, times, total
 from infra.kubernetes.workload_objects import every_object, workload
+from infra.project import PROJECT
+from infra.settings.cloud import CloudSettings
 from infra.settings.teams import Team
-from tests.unit.stacks import gke
+from tests.unit.stacks import eks, gke
 
 TEAMS = [
     {"name": "vision", "quota": 2, "group": "vision@example.com"},
@@ -92,3 +97,16 @@ def test_limit_of_a_team_is_for_accounts_of_its_namespace() -> None:
     assert binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"] == {
         "kubernetes.io/metadata.name": "text"
     }
+
+
+@pytest.mark.parametrize("stack", [gke, eks])
+def test_setup_of_the_page_is_valid(stack: Callable[..., CloudSettings]) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (PROJECT / "docs" / "teams.md").read_text(encoding="utf-8"), re.DOTALL)
+    given = {key.removeprefix("rdma-ray:"): value for key, value in yaml.safe_load(block).items()}
+    changes = {
+        f"{key}.{name}" if name else key: one
+        for key, value in given.items()
+        for name, one in (value.items() if isinstance(value, dict) else [("", value)])
+    }
+    settings = stack(changes)
+    assert ([team.quota for team in settings.teams], settings.ray.max_workers) == ([4, 2], 2)
