@@ -108,6 +108,9 @@ def _show_plan(plan: Plan, console: Console) -> None:
         nodes = settings.nodes
         facts.add_row("target", f"{settings.target} {settings.location}")
         facts.add_row("nodes", f"{nodes.min} to {nodes.max} x {machine.name} by {nodes.capacity}")
+        if settings.teams:
+            quotas = ", ".join(f"{team.quota} of {team.name}" for team in settings.teams)
+            facts.add_row("teams", f"{quotas}; {nodes.max - settings.team_nodes} of the stack's own Ray")
         nics = f"{machine.nics} NICs of {machine.gbps_per_nic} Gbit/s" if machine.rdma else "no RDMA NIC"
         gpus = f"{machine.gpus} x {machine.gpu}" if machine.gpus else "no GPU"
         facts.add_row("node", f"{gpus}, {nics}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,12 @@ def test_job_of_a_team_is_in_its_namespace_and_may_borrow(
     for stack, choice in (("shared", "choose one of nlp"), ("mine", "leave out --team and RDMA_RAY_TEAM")):
         assert main(["render", "rayjob", "--stack-file", f"Pulumi.{stack}.yaml", *shlex.split(command)]) == Exit.ERROR
         assert f"--team vision: Pulumi.{stack}.yaml has no team of this name: {choice}" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_plan_shows_who_has_the_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "Pulumi.shared.yaml"]) == Exit.OK
+    assert re.search(r"^teams +1 of nlp; 3 of the stack's own Ray *$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("least", "chosen"), [(1, False), (2, True)])
