@@ -27,7 +27,7 @@ from infra.settings.common import (
 from infra.settings.cost import CostRules
 from infra.settings.fields import KUBERAY, Flag, Section, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
-from infra.settings.teams import Team, TeamRules, Teams, workers_of
+from infra.settings.teams import Team, TeamRules, Teams, ray_of
 
 ADDRESSES = "the address plan of rdma-ray (infra/addresses.py), 2026-11"
 ENDPOINTS = "CVE-2023-48022; default of both clouds for public endpoints, unverified, 2026-11"
@@ -161,7 +161,7 @@ class CloudSettings(TeamRules, CostRules, ClusterSettings, Section):
 
     def for_team(self, team: Team) -> Self:
         """Return the settings of a team's Ray cluster (docs/decisions/0047-share-nodes-by-quotas-and-namespaces.md)."""
-        parts = {"ray": workers_of(team, self.ray), "storage": {"bucket": None}, "access": {"outputs_secret": True}}
+        parts = {"ray": ray_of(team, self.ray), "storage": {"bucket": None}, "access": {"outputs_secret": True}}
         update = {name: getattr(self, name).model_copy(update=each) for name, each in parts.items()} | {"teams": ()}
         changed = self.model_copy(update=update)
         changed._team = team

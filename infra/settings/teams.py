@@ -95,13 +95,14 @@ def _teams(value: Any) -> tuple[Team, ...]:
 Teams = Annotated[Any, BeforeValidator(_teams), Schema(TEAMS_SCHEMA)]
 
 
-def workers_of(team: Team, ray: CloudRay) -> dict[str, int]:
-    """Return the size of a team's RayCluster, or of a job, which has its own size and borrows."""
+def ray_of(team: Team, ray: CloudRay) -> dict[str, Any]:
+    """Return what is different for a team: the size of its RayCluster (not of a job, which borrows), and rights."""
+    without: dict[str, Any] = {"cpu_workers": 0, **({"policies": ()} if "policies" in type(ray).model_fields else {})}
     if ray.mode != "cluster":
-        return {"cpu_workers": 0}
+        return without
     # Elastic like the stack's own: with it, flavors have a topology or not.
     least = min(ray.min_workers, team.quota - 1) if ray.min_workers < ray.max_workers else team.quota
-    return {"min_workers": least, "max_workers": team.quota, "cpu_workers": 0}
+    return without | {"min_workers": least, "max_workers": team.quota}
 
 
 class TeamRules:

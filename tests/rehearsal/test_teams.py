@@ -30,6 +30,7 @@ SHARED = {
     "cluster.systemNodes": 5,
     "monitoring": "annotations",
     "ray.check": "quick",
+    "ray.policies": ["arn:aws:iam::111122223333:policy/checkpoints"],
     "protect": False,
 }
 
