@@ -160,6 +160,13 @@ def test_member_cannot_change_quotas_or_leave_the_queue(stack: RunningStack, vis
         assert f"must have the label {QUEUE_LABEL}: gpu" in refused(vision.create, loose)
     elsewhere = job | {"metadata": job["metadata"] | {"namespace": TEXT}}
     assert "forbidden" in refused(vision.create, elsewhere)
+    more = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "a", "namespace": VISION},
+    }
+    may = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    assert "attempting to grant RBAC permissions not currently held" in refused(vision.create, more | {"rules": [may]})
 
 
 @pytest.mark.parametrize(
