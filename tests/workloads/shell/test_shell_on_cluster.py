@@ -104,7 +104,8 @@ def check_terminal(cluster: Cluster) -> None:
     terminal = Terminal([str(cluster.command), "shell", "rank:1"], cluster.folder, cluster.environment())
     terminal.type("echo on rank=$RANK\n")
     terminal.expect("on rank=1")
-    terminal.type("echo begin''ning; sleep 600\n")
+    # The process that prints is the one that the signal is for: bash may get it before it has started another.
+    terminal.type("sh -c \"echo begin''ning; exec sleep 600\"\n")
     terminal.expect("beginning")
     terminal.type("\x03")
     terminal.type("echo interrupted=$?\n")
