@@ -17,6 +17,7 @@ import pytest
 
 from infra.catalog.names import NAMESPACE, OUTPUTS_KEY, outputs_secret
 from infra.catalog.pins import KUEUE_API, RAY_API
+from infra.catalog.pins import RAY as VERSION
 from infra.kubernetes.queue_objects import QUEUE_LABEL
 from infra.kubernetes.workload_objects import every_object
 from infra.plan import ray_args
@@ -54,7 +55,7 @@ def stack(run_stack: Callable[..., RunningStack]) -> RunningStack:
         nodes={"max": ALL_NODES},
         cluster={"systemNodes": 5},
         queue="kueue",
-        ray={"minWorkers": 0, "image": "example/ray:2.60.0-py311-cu130"},
+        ray={"minWorkers": 0, "image": f"example/ray:{VERSION}-py311-cu130"},
         teams=TEAMS,
     )
 

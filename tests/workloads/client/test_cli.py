@@ -192,10 +192,11 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
     assert main(["outputs", "--outputs", str(file)]) == Exit.OK
     said = capsys.readouterr().out
     assert TOKEN not in said
+    unset = ["location", "machine", "kubeconfig", "context", "namespace", "storage", "queue", "cost", "teams"]
     assert json.loads(said) == LOCAL | {
         "schema": "rdma-ray/outputs/1",
         "ray": LOCAL["ray"] | {"mode": "cluster", "serve": None, "serveToken": None, "token": "**********"},
-    } | dict.fromkeys(["location", "machine", "kubeconfig", "context", "namespace", "storage", "queue", "cost"])
+    } | dict.fromkeys(unset)
 
 
 @pytest.mark.parametrize(("gpus", "now"), [([0], 0.37), ([0, 0], 0.37), ([0, 8], 85.18), ([0, 8, 8, 0], 169.98)])
