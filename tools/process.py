@@ -186,6 +186,7 @@ class Programs:
         self._ready = False
         # Process ID (0 if it could not be started) and exit status by name.
         self._seen: dict[str, tuple[int, int | None]] = {}
+        self._stopping: set[str] = set()
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -236,7 +237,7 @@ class Programs:
     def check(self) -> None:
         """Raise ProgramEnded if the supervisor or a program has ended unexpectedly."""
         for name, (_, status) in dict(self._seen).items():
-            if status is not None:
+            if status is not None and name not in self._stopping:
                 last = f"the last lines of its log:\n{self.tail(name)}"
                 raise ProgramEnded(f"{name}{self._on} ended with status {status}; {last}")
         if self._supervisor is not None and (code := self._supervisor.poll()) is not None:
@@ -259,11 +260,14 @@ class Programs:
             return
         with self._changed:
             stopped = {name for name in names if name in self.running()}
+            # Another thread may check when the end is known here and not yet handled.
+            self._stopping |= stopped
             if stopped and self._ready:
                 self._order(stop=[*stopped])
                 self._changed.wait_for(lambda: not stopped & self.running().keys() or not self._ready)
             for name in names:
                 self._seen.pop(name, None)
+            self._stopping -= stopped
 
     def release(self) -> None:
         """Stop all programs without waiting for them. May be called twice."""

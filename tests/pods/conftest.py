@@ -80,7 +80,8 @@ def pod_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 @pytest.fixture(scope="module")
 def gke(pod_cluster: PodCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedStack]:
     """The gke stack's objects, applied, and those that its user creates; deleted after the module."""
-    scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 10})
+    # Short, but longer than a loaded machine takes from the last task of a job to the evidence of its nodes.
+    scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 30})
     changes: Json = {"ray": {"env": ["GREETING=hello"], "secrets": ["named", "files=/secrets/files"]}}
     if pod_cluster.sees:
         # A folder of this machine replaces the bucket.
