@@ -186,7 +186,7 @@ class Programs:
         self._ready = False
         # Process ID (0 if it could not be started) and exit status by name.
         self._seen: dict[str, tuple[int, int | None]] = {}
-        self._stopping: set[str] = set()
+        self._stopped: set[str] = set()  # told to stop after their last start
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -224,6 +224,7 @@ class Programs:
             if name in self.running():
                 raise ValueError(f"{name} was started already")
             self._seen.pop(name, None)
+            self._stopped.discard(name)
             argv = [str(word) for word in command]
             environment = plain_environment() if environment is None else dict(environment)
             self._order(start=name, argv=argv, env=environment, log=str(self._log(name).resolve()))
@@ -237,7 +238,7 @@ class Programs:
     def check(self) -> None:
         """Raise ProgramEnded if the supervisor or a program has ended unexpectedly."""
         for name, (_, status) in dict(self._seen).items():
-            if status is not None and name not in self._stopping:
+            if status is not None and name not in self._stopped:
                 last = f"the last lines of its log:\n{self.tail(name)}"
                 raise ProgramEnded(f"{name}{self._on} ended with status {status}; {last}")
         if self._supervisor is not None and (code := self._supervisor.poll()) is not None:
@@ -261,13 +262,12 @@ class Programs:
         with self._changed:
             stopped = {name for name in names if name in self.running()}
             # Another thread may check when the end is known here and not yet handled.
-            self._stopping |= stopped
+            self._stopped |= stopped
             if stopped and self._ready:
                 self._order(stop=[*stopped])
                 self._changed.wait_for(lambda: not stopped & self.running().keys() or not self._ready)
             for name in names:
                 self._seen.pop(name, None)
-            self._stopping -= stopped
 
     def release(self) -> None:
         """Stop all programs without waiting for them. May be called twice."""

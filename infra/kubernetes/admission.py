@@ -209,10 +209,10 @@ def team_policy(namespace: str) -> list[dict[str, Any]]:
             _rule("v1", "pods", "services", operations=("CREATE",)),
             _rule("networking.k8s.io/v1", "ingresses", operations=("CREATE",)),
         ],
-        only=(f"{others} || !({controllers} || {_USER} == 'system:kube-controller-manager')"),
+        only=f"{others} || !({controllers} || {_USER} == 'system:kube-controller-manager')",
         variables={},
         validations={
-            f"must have the label {QUEUE_LABEL}: {LOCAL_QUEUE}": (f"{others} || {queue} == '{LOCAL_QUEUE}'"),
+            f"must have the label {QUEUE_LABEL}: {LOCAL_QUEUE}": f"{others} || {queue} == '{LOCAL_QUEUE}'",
             "must not have the priority of a system": (
                 f"{kind} != 'pods' || !object.spec.?priorityClassName.orValue('').startsWith('system-')"
             ),

@@ -71,13 +71,12 @@ def client_role(args: RayArgs) -> dict[str, Any]:
     return {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": name}, "rules": client_rules(args)}
 
 
-def client_binding(args: RayArgs, group: str) -> dict[str, Any]:
-    """Return the RoleBinding of a group of users to the Role."""
-    name = outputs_secret(args.name)
-    return {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}],
-    }
+def client_bindings(args: RayArgs) -> list[dict[str, Any]]:
+    """Return the RoleBinding of a team's group to the Role; [] without a group."""
+    team, name = args.settings.team, outputs_secret(args.name)
+    if team is None or team.group is None:
+        return []
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
+    subject = {"apiGroup": RBAC, "kind": "Group", "name": team.group}
+    common = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": {"name": name}}
+    return [{**common, "roleRef": reference, "subjects": [subject]}]

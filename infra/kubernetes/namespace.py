@@ -12,12 +12,11 @@ import pulumi
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core
 
-from infra.catalog.names import NAMESPACE
 from infra.fabric import GpuPod
 from infra.kubernetes.admission import limit_policy, pod_policy, team_policy
 from infra.kubernetes.pods import COMPONENTS
 from infra.kubernetes.resources import kubernetes_object
-from infra.settings.teams import Team
+from infra.settings.teams import Team, namespace_of
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 """Label of a namespace with the level that its pods must have."""
@@ -38,7 +37,7 @@ class RayNamespace(pulumi.ComponentResource):
         self, name: str, pod: GpuPod, opts: ResourceOptions, *, limited: bool, team: Team | None = None
     ) -> None:
         super().__init__("rdma-ray:kubernetes:Namespace", name, {}, opts)
-        namespace = NAMESPACE if team is None else team.namespace
+        namespace = namespace_of(team)
         policy = pod_policy(pod, namespace)
         labels = {} if policy else {ENFORCE: "baseline"}
         # Until 2026-11 it was a child of the workload; without aliases, the next `up` would replace it.

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.catalog.capacity import MAX_RUN_HOURS
-from infra.catalog.names import CLUSTER_QUEUE, GPU, LOCAL_QUEUE, NAMESPACE
+from infra.catalog.names import CLUSTER_QUEUE, GPU, LOCAL_QUEUE
 from infra.catalog.pins import KUEUE_API, KUEUE_CONFIG_API
 from infra.kubernetes.queue_args import Flavor, QueueArgs
-from infra.settings.teams import HEADS_PER_TEAM, Team
+from infra.settings.teams import HEADS_PER_TEAM, Team, namespace_of, nodes_of
 
 KUEUE_NAMESPACE = "kueue-system"
 KUEUE_RELEASE = "kueue"
@@ -174,7 +174,7 @@ def cluster_queue(args: QueueArgs, team: Team | None = None) -> dict[str, Any]:
     own = team is None
     # Kueue evicts borrowers only for a workload that itself borrows nothing (pkg/scheduler/preemption, 0.19.2; seen
     # 2026-11-29), so a job needs a head within its team's quota.
-    of_teams = HEADS_PER_TEAM * len(args.teams), sum(each.quota for each in args.teams)
+    of_teams = HEADS_PER_TEAM * len(args.teams), nodes_of(args.teams)
     heads, nodes = (HEADS_PER_TEAM, team.quota) if team else (args.heads - of_teams[0], args.nodes - of_teams[1])
     cpu = [(args.head, heads), *([(args.cpu_worker, args.cpu_workers)] if own and args.cpu_workers else [])]
     system = {
@@ -184,9 +184,7 @@ def cluster_queue(args: QueueArgs, team: Team | None = None) -> dict[str, Any]:
     quotas = [_quota(SYSTEM_FLAVOR, system), *(_quota(flavor.name, gpu) for flavor in args.flavors)]
     spec: dict[str, Any] = {
         # Explicit, since {} would admit workloads of every namespace.
-        "namespaceSelector": {
-            "matchLabels": {"kubernetes.io/metadata.name": NAMESPACE if team is None else team.namespace}
-        },
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace_of(team)}},
         **({"cohortName": COHORT, "preemption": RECLAIM} if args.teams else {}),
         "resourceGroups": [{"coveredResources": list(worker), "flavors": quotas}],
     }

@@ -17,7 +17,7 @@ from pulumi_kubernetes import core
 
 from infra.catalog.names import OUTPUTS_KEY, outputs_secret
 from infra.kubernetes.api_access import EVENTS_NAMESPACE, check_rights, event_rights, node_rights
-from infra.kubernetes.client_access import client_binding, client_role
+from infra.kubernetes.client_access import client_bindings, client_role
 from infra.kubernetes.monitoring_objects import rules, scraping
 from infra.kubernetes.operators import Operators
 from infra.kubernetes.pods import (
@@ -259,10 +259,7 @@ class OutputsSecret(pulumi.ComponentResource):
             string_data={OUTPUTS_KEY: pulumi.Output.json_dumps(shared)},
             opts=opts,
         )
-        role, team = kubernetes_object(name, client_role(args), opts, namespace), args.settings.team
-        if team is not None and team.group is not None:
-            after = ResourceOptions.merge(opts, ResourceOptions(depends_on=[role]))
-            kubernetes_object(name, client_binding(args, team.group), after, namespace)
+        _bound(name, [client_role(args), *client_bindings(args)], opts, namespace)
         self.register_outputs({})
 
 
@@ -292,11 +289,11 @@ def team_workloads(
 def _bound(
     name: str, rights: Sequence[Mapping[str, Any]], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
 ) -> list[pulumi.Resource]:
-    """Create a role and, after it, its binding."""
-    right, binding = rights
+    """Create a role and, after it, its binding, if there is one."""
+    right, *bindings = rights
     role = kubernetes_object(name, right, opts, namespace)
     after = ResourceOptions.merge(opts, ResourceOptions(depends_on=[role]))
-    return [role, kubernetes_object(name, binding, after, namespace)]
+    return [role, *(kubernetes_object(name, binding, after, namespace) for binding in bindings)]
 
 
 def _pod_object(

@@ -12,7 +12,7 @@ from infra.addresses import BaseRangeError, EksAddresses, GkeAddresses
 from infra.catalog.capacity import longest_wait_s
 from infra.catalog.fabrics import FABRICS, fabrics_of
 from infra.catalog.machines import Machine, cpu_machine_vcpus, supported
-from infra.catalog.names import LOCAL_QUEUE, NAMESPACE
+from infra.catalog.names import LOCAL_QUEUE
 from infra.settings.cluster import ClusterSettings
 from infra.settings.common import (
     CloudAccess,
@@ -27,7 +27,7 @@ from infra.settings.common import (
 from infra.settings.cost import CostRules
 from infra.settings.fields import KUBERAY, Flag, Section, Text, Texts
 from infra.settings.problems import CONTRACT, Finding, Findings, rule
-from infra.settings.teams import Team, TeamRules, Teams, ray_of
+from infra.settings.teams import Team, TeamRules, Teams, namespace_of, ray_of
 
 ADDRESSES = "the address plan of rdma-ray (infra/addresses.py), 2026-11"
 ENDPOINTS = "CVE-2023-48022; default of both clouds for public endpoints, unverified, 2026-11"
@@ -152,7 +152,7 @@ class CloudSettings(TeamRules, CostRules, ClusterSettings, Section):
     @property
     def namespace(self) -> str:
         """Namespace of Ray's objects."""
-        return NAMESPACE if self._team is None else self._team.namespace
+        return namespace_of(self._team)
 
     @property
     def team(self) -> Team | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +48,7 @@ class Team:
         name: Name of its ClusterQueue.
         namespace: Namespace of its Ray cluster, which the stack makes.
         quota: GPU nodes that are always the team's.
-        group: Group of Kubernetes that may use its Ray; None to bind nobody.
+        group: RBAC group that is bound to the team's Role; None for no RoleBinding.
     """
 
     name: str
@@ -59,6 +59,16 @@ class Team:
     def __str__(self) -> str:
         """Return the name, as messages show a team."""
         return self.name
+
+
+def nodes_of(teams: Sequence[Team]) -> int:
+    """Return the GPU nodes that are always one of the teams'."""
+    return sum(team.quota for team in teams)
+
+
+def namespace_of(team: Team | None) -> str:
+    """Return the namespace of a team's Ray, or of the stack's own."""
+    return NAMESPACE if team is None else team.namespace
 
 
 def _team(value: Any) -> Team:
@@ -121,7 +131,7 @@ class TeamRules:
     @property
     def team_nodes(self) -> int:
         """GPU nodes that are always a team's."""
-        return sum(team.quota for team in self.teams)
+        return nodes_of(self.teams)
 
     @rule("teams", "queue", source=CONTRACT)
     def teams_without_queue(self) -> Findings:

@@ -99,9 +99,9 @@ def name(body: Json) -> str:
     return str(body["metadata"]["name"])
 
 
-def workload(api: Api, owner: str) -> Json | None:
+def workload(api: Api, owner: str, namespace: str = RAY) -> Json | None:
     """Return Kueue's Workload of a RayCluster, a RayJob or a Job."""
-    found = api.list(KUEUE_API, "Workload", RAY)
+    found = api.list(KUEUE_API, "Workload", namespace)
     return next((each for each in found if each["metadata"]["ownerReferences"][0]["name"] == owner), None)
 
 

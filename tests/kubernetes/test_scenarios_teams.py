@@ -23,7 +23,7 @@ from infra.kubernetes.workload_objects import every_object
 from infra.plan import ray_args
 from infra.settings import GkeSettings
 from rehearsal.cluster.controllers.cloud_controllers import CloudControllers
-from tests.kubernetes.queries import WITHIN_S, condition, destroy, is_ready, member, name, pods, rights
+from tests.kubernetes.queries import WITHIN_S, condition, destroy, is_ready, member, name, pods, rights, workload
 from tests.kubernetes.running_stack import RunningStack
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from workloads.render.commands import ManifestOptions, manifests
@@ -92,12 +92,6 @@ def refused(send: Callable[..., object], *arguments: Any, **options: Any) -> str
     return refusal.value.message
 
 
-def workload(api: Api, owner: str, namespace: str) -> Json:
-    """Return Kueue's Workload of a RayJob, or {}."""
-    found = api.list(KUEUE_API, "Workload", namespace)
-    return next((each for each in found if each["metadata"]["ownerReferences"][0]["name"] == owner), {})
-
-
 def until_runs(api: Api, job: str, namespace: str, nodes: int) -> None:
     """Wait until Kueue has admitted a RayJob and each of its workers is on a node."""
 
@@ -106,19 +100,19 @@ def until_runs(api: Api, job: str, namespace: str, nodes: int) -> None:
         its = [pod for pod in found if pod["metadata"]["labels"]["ray.io/cluster"].startswith(job) and is_ready(pod)]
         if condition(workload(api, job, namespace), "Admitted").get("status") == "True" and len(its) == nodes:
             return True
-        raise NotYet(f"{len(its)} workers; {workload(api, job, namespace).get('status')}")
+        raise NotYet(f"{len(its)} workers; {(workload(api, job, namespace) or {}).get('status')}")
 
     api.until(f"{job} on {nodes} nodes", look, WITHIN_S)
 
 
 def test_members_have_no_right_outside_their_namespace(stack: RunningStack, vision: Api, nlp: Api) -> None:
-    nobody = member(stack.plane, "others@example.com")
+    outsider = member(stack.plane, "others@example.com")
     spaces = {each["metadata"]["name"] for each in stack.api.list("v1", "Namespace")}
     assert {NAMESPACE, VISION, TEXT} < spaces
     for own, of_team in ((VISION, vision), (TEXT, nlp)):
         for space in sorted(spaces - {own}):
-            assert rights(of_team, space) == rights(nobody, space)
-        assert rights(of_team, own) > rights(nobody, own)
+            assert rights(of_team, space) == rights(outsider, space)
+        assert rights(of_team, own) > rights(outsider, own)
 
 
 def test_member_reads_the_token_of_her_team_only(stack: RunningStack, vision: Api, nlp: Api) -> None:
