@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from infra.catalog.baselines import BASELINES, MARGIN, Baseline
 from infra.catalog.fabrics import TRANSPORTS, Transport
-from infra.catalog.names import CLIENT_PORT, DASHBOARD_PORT, HISTORY_DAYS, SERVE_PORT
+from infra.catalog.names import CLIENT_PORT, CPU_GROUP, DASHBOARD_PORT, HISTORY_DAYS, OTHER_GROUP, SERVE_PORT
 
 if TYPE_CHECKING:
     from pulumi import Output
@@ -44,13 +44,23 @@ class Contract(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
 
+class OtherWorkers(Contract):
+    """A group of Ray workers that no gang gets: at most so many, with GPUs and CPUs of each."""
+
+    group: str
+    max: int
+    gpus: int
+    cpus: int
+
+
 class Nodes(Contract):
-    """Machines that run Ray workers, without the head."""
+    """Machines that run Ray workers, without the head, and `others` that tasks may name."""
 
     min: int
     max: int
     gpus_per_node: int
     cpus_per_node: int
+    others: tuple[OtherWorkers, ...] = ()
 
     @property
     def slots_per_node(self) -> int:
@@ -230,6 +240,7 @@ def cluster_outputs(
             "max": most,
             "gpusPerNode": settings.gpus_per_node,
             "cpusPerNode": settings.cpus_per_node,
+            **_others(settings),
         },
         "fabric": fabric_outputs(transport, machine, nics=settings.nics_per_node).model_dump(by_alias=True),
         "kubeconfig": kubeconfig,
@@ -250,6 +261,15 @@ def cluster_outputs(
         "cost": cost and _cost(cost, settings.team).model_dump(by_alias=True, exclude_none=True),
         "teams": teams,
     }
+
+
+def _others(settings: ClusterSettings) -> dict[str, Any]:
+    ray, other = settings.ray, getattr(settings, "other_nodes", None)  # only kubernetes has it
+    groups = [OtherWorkers(group=CPU_GROUP, max=ray.cpu_workers, gpus=0, cpus=ray.cpu_worker_cpus)]
+    if other is not None:
+        groups.append(OtherWorkers(group=OTHER_GROUP, max=other.max, gpus=other.gpus, cpus=other.cpus))
+    found = [group.model_dump(by_alias=True) for group in groups if group.max]
+    return {"others": found} if found else {}
 
 
 def _cost(cost: Cost, team: Team | None) -> CostOutputs:
@@ -297,6 +317,7 @@ def job_stack(settings: ClusterSettings, ray_cluster: str) -> str:
     """
     outputs = cluster_outputs(settings, ray_cluster, kubeconfig=None, token="")
     outputs["nodes"] |= {"min": settings.ray.max_workers, "max": settings.ray.max_workers}
+    outputs["nodes"].pop("others", None)
     outputs["fabric"] |= {"floors": []}
     outputs["storage"] = outputs["storage"] and {"path": outputs["storage"]["path"]} | _days(settings.ray)
     described = ("target", "machine", "nodes", "fabric", "ray", "storage")
@@ -324,13 +345,8 @@ def local_outputs(
     nodes = settings.nodes
     return {
         "target": "local",
-        "location": None,
-        "machine": None,
         "nodes": {"min": nodes.count, "max": nodes.count, "gpusPerNode": 0, "cpusPerNode": nodes.cpus},
         "fabric": fabric_outputs("socket").model_dump(by_alias=True),
-        "kubeconfig": None,
-        "context": None,
-        "namespace": None,
         "ray": {
             "cluster": stack,
             "mode": settings.ray.mode,
@@ -341,9 +357,6 @@ def local_outputs(
             "token": token,
         },
         "storage": {"path": head.storage, "source": history} | _days(settings.ray),
-        "queue": None,
-        "cost": None,
-        "teams": None,
     }
 
 

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.catalog.names import CHECK_FAILED, GPU, GROUP_LABEL, NODE_CHECK
+from infra.catalog.names import CHECK_FAILED, GPU, GROUP_LABEL, NODE_CHECK, WORKER_GROUP
 from infra.kubernetes.pods import (
     ACCOUNT_FOLDER,
     LOGS_FOLDER,
     LOGS_VOLUME,
     UNPRIVILEGED,
-    WORKER_GROUP,
     RayArgs,
     role,
     variable,

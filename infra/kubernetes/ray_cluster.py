@@ -14,19 +14,20 @@ from infra.catalog.fabrics import Variable
 from infra.catalog.names import (
     AUTOSCALER_METRICS_PORT,
     CLIENT_PORT,
+    CPU_GROUP,
     DASHBOARD_METRICS_PORT,
     DASHBOARD_PORT,
     GCS_PORT,
+    NODE_GROUP,
     OTHER_GROUP,
+    WORKER_GROUP,
 )
 from infra.kubernetes.api_access import API_MOUNT, API_VOLUME, PLACE, check_node, read_place
 from infra.kubernetes.monitoring_objects import with_exporter
 from infra.kubernetes.pods import (
     ABANDONED_S,
-    CPU_GROUP,
     EVERY_LINE,
     RECONNECT_S,
-    WORKER_GROUP,
     RayArgs,
     cpu_worker_resources,
     head_resources,
@@ -257,7 +258,7 @@ def _group(
         "groupName": name,
         # Ray sets this label on a node that has started; the autoscaler has to know it before (Ray 2.60:
         # autoscaler/_private/kuberay/autoscaling_config.py), or no node is added for a task that names the group.
-        "labels": {"ray.io/node-group": name},
+        "labels": {NODE_GROUP: name},
         **_size(args, fewest, most),
         "rayStartParams": {},
         "template": ray_template(

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.catalog.names import NODE_GROUP
 from infra.outputs import Nodes
 from workloads import untrusted
 from workloads.client.api import Job, JobsApi
@@ -57,10 +58,11 @@ for id in groups:
 
 @dataclass(frozen=True)
 class Room:
-    """Total resources of each live node, and of nodes that may still come."""
+    """Total resources of each live node, and of nodes that may still come: the stack's own, and those of `others`."""
 
     nodes: list[Amounts]
     more: list[Amounts] = field(default_factory=list)
+    others: list[Amounts] = field(default_factory=list)
 
     @staticmethod
     def of(rows: Iterable[Json], most: Nodes, *, missing: bool = False) -> Room:
@@ -70,10 +72,14 @@ class Room:
             missing: Count also the nodes of a stack of fixed size that are not up now.
         """
         alive = [node for node in rows if node["state"] == "ALIVE"]
-        workers = sum(not node["is_head_node"] for node in alive)
-        new = {"CPU": most.cpus_per_node, "GPU": most.gpus_per_node, UNKNOWN: math.inf}
-        more = max(0, most.max - workers) if most.elastic or missing else 0
-        return Room([node["resources_total"] for node in alive], [new] * more)
+        groups = [(node.get("labels") or {}).get(NODE_GROUP) for node in alive if not node["is_head_node"]]
+        own = sum(all(name != other.group for other in most.others) for name in groups)
+        more, others = [], []
+        if most.elastic or missing:
+            more = _new(most.gpus_per_node, most.cpus_per_node, most.max - own)
+            for other in most.others:
+                others += _new(other.gpus, other.cpus, other.max - groups.count(other.group))
+        return Room([node["resources_total"] for node in alive], more, others)
 
     def fits(self, shape: Amounts) -> bool:
         """Return whether a node has these resources in total."""
@@ -92,13 +98,17 @@ class Room:
         for name, amount in total(shapes).items():
             if amount > (all_have := sum(_amount(node, name) for node in self._all)):
                 return f"it needs {amount:g} {name} in all; the nodes have {all_have:g}"
-        if infeasible and not self.more:
+        if infeasible and not self.more and not self.others:
             return "no node has room for all bundles that its strategy puts on one node"
         return None
 
     @property
     def _all(self) -> list[Amounts]:
-        return [*self.nodes, *self.more]
+        return [*self.nodes, *self.more, *self.others]
+
+
+def _new(gpus: int, cpus: int, count: int) -> list[Amounts]:
+    return [{"CPU": cpus, "GPU": gpus, UNKNOWN: math.inf}] * count
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,9 @@ def requests(state: State) -> Iterator[Problem]:
     if waiting_pods(state):
         return  # nodes are on their way, or the pods' check says why not
     submissions = {job.get("job_id"): job.get("submission_id") for job in state.ray["jobs"]}
-    room = Room.of(state.ray["nodes"], state.outputs.nodes)
-    most = max(len(alive(state)), state.outputs.nodes.max)
+    nodes = state.outputs.nodes
+    room = Room.of(state.ray["nodes"], nodes)
+    most = max(len(alive(state)), nodes.max + sum(other.max for other in nodes.others))
     for group in state.ray["placement groups"]:
         if group["state"] not in WAITING:
             continue

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.names import GPU, OTHER_GROUP
-from infra.kubernetes.pods import CPU_GROUP, WORKER_GROUP
+from infra.catalog.names import CPU_GROUP, GPU, NODE_GROUP, OTHER_GROUP, WORKER_GROUP
 from infra.kubernetes.queue_objects import cluster_queue
 from infra.kubernetes.time_limit_objects import time_limit
 from infra.kubernetes.workload_objects import workload
+from infra.outputs import Outputs, cluster_outputs, job_stack
 from infra.plan import ray_args
 from infra.settings import ClusterSettings, parse
 from tests.unit.stacks import EKS, GKE, KUBERNETES, changed
@@ -94,9 +94,20 @@ def test_autoscaler_knows_the_groups_that_tasks_name() -> None:
     spec = workload(ray_args(settings_of("kubernetes", OTHERS), "a-ray"))["spec"]
     seen = _derive_autoscaling_config_from_ray_cr({"metadata": {"name": "a-ray", "namespace": "ray"}, "spec": spec})
     groups = {name: kind["labels"] for name, kind in seen["available_node_types"].items() if name != "headgroup"}
-    assert groups == {name: {"ray.io/node-group": name} for name in (WORKER_GROUP, CPU_GROUP, OTHER_GROUP)}
+    assert groups == {name: {NODE_GROUP: name} for name in (WORKER_GROUP, CPU_GROUP, OTHER_GROUP)}
     # A program in a pod imports nothing of infra.
-    assert placement.OTHER_GROUP == OTHER_GROUP
+    assert (placement.OTHER_GROUP, placement.GROUP) == (OTHER_GROUP, NODE_GROUP)
+
+
+def test_outputs_have_the_groups_whose_workers_are_no_nodes_of_the_stack() -> None:
+    settings = settings_of("kubernetes", OTHERS)
+    nodes = Outputs.model_validate(cluster_outputs(settings, "a-ray", None, "token", context="c")).nodes
+    assert {(group.group, group.max, group.gpus, group.cpus) for group in nodes.others} == {
+        (CPU_GROUP, 2, 0, 3),
+        (OTHER_GROUP, 3, 2, 4),
+    }
+    # The template of a job's pods lacks them: a change would replace the job.
+    assert "others" not in job_stack(settings, "a-ray")
 
 
 @pytest.mark.parametrize("stack", ["gke", "eks"])

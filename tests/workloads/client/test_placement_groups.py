@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.outputs import Nodes
+from infra.catalog.names import NODE_GROUP
+from infra.outputs import Nodes, OtherWorkers
 from tests.hostile import ESCAPES
 from workloads.client.api import Job, UnreachableError
 from workloads.client.placement_groups import FIRST_LOOK_S, NEXT_LOOK_S, PendingGroups, Room, ender, holders
@@ -47,6 +48,18 @@ def test_nodes_that_may_still_come_count() -> None:
         assert room.never([{"GPU": 5}], True) == "no node has 5 GPU; the most on a node: 4 GPU"
     assert Room.of(lost, FIXED, missing=True).never([{"GPU": 3}] * 3, False) is not None
     assert Room.of(UP, ELASTIC).never([{"GPU": 3}] * 3, False) is None
+
+
+def test_workers_of_another_group_are_no_nodes_of_the_stack() -> None:
+    """Two workers without GPUs run and another kind may come, beside two more nodes of the stack."""
+    others = (OtherWorkers(group="cpu", max=2, gpus=0, cpus=4), OtherWorkers(group="big", max=1, gpus=8, cpus=4))
+    running = [node(CPU=4) | {"labels": {NODE_GROUP: "cpu"}}] * 2
+    room = Room.of([*UP, *running], ELASTIC.model_copy(update={"others": others}))
+    assert (len(room.more), len(room.others)) == (2, 1)
+    assert room.never([{"GPU": 4}] * 4, True) is None
+    assert room.never([{"GPU": 8}], True) is None
+    assert room.never([{"GPU": 8}] * 4, True) == "it needs 32 GPU in all; the nodes have 24"
+    assert room.never([{"GPU": 9}], True) == "no node has 9 GPU; the most on a node: 8 GPU"
 
 
 def group(name: str, state: str, job: str, gpus: float, count: int = 1, **fields: Any) -> dict[str, Any]:
