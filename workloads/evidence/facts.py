@@ -222,3 +222,8 @@ def _merged(values: list[Any]) -> Any:
             return max(values)
         case _:
             return next(iter(values), None)
+
+
+def counted(number: int, word: str) -> str:
+    """Return `1 rank`, `2 ranks`, `2 processes`."""
+    return f"{number} {word}{'' if number == 1 else 'es' if word.endswith('s') else 's'}"

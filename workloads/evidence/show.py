@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from workloads.evidence.facts import Evidence, LogFacts
+from workloads.evidence.facts import Evidence, LogFacts, counted
 from workloads.terminal.console import say
 
 SHOWN = 3  # NICs, warnings and reasons shown; the JSON has all of them
@@ -42,8 +42,8 @@ def _log(facts: LogFacts, ranks: str) -> Iterator[tuple[str, str | None]]:
     carried, direct = len(facts.carried), sum(channel.gdrdma for channel in facts.carried)
     text += f", GPUDirect RDMA on {direct} of {carried} connections" if carried else ", no connection through a NIC"
     if counts := sorted(set(facts.nic_counts.values())):
-        each = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-        text += f", {each} NICs per node"
+        each = counted(counts[0], "NIC") if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]} NICs"
+        text += f", {each} per node"
     if facts.algorithms:
         text += f", {', '.join(facts.algorithms)}"
     yield text, "yellow" if direct < carried or len(counts) > 1 else None
@@ -52,7 +52,7 @@ def _log(facts: LogFacts, ranks: str) -> Iterator[tuple[str, str | None]]:
     for warning in facts.warnings[:SHOWN]:
         yield f"NCCL warned: {warning}", "yellow"
     if more := len(facts.warnings[SHOWN:]) + facts.warnings_left_out:
-        yield f"NCCL warned in {more} more lines", "yellow"
+        yield f"NCCL warned in {counted(more, 'more line')}", "yellow"
 
 
 def _counters(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
@@ -67,9 +67,4 @@ def _counters(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
         errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items())
         yield f"{counter.nic} on {host} counted errors: {errors}", "yellow"
     if len(bad) > SHOWN:
-        yield f"{len(bad) - SHOWN} more NICs counted errors", "yellow"
-
-
-def counted(number: int, word: str) -> str:
-    """Return `1 rank`, `2 ranks`, `2 processes`."""
-    return f"{number} {word}{'' if number == 1 else 'es' if word.endswith('s') else 's'}"
+        yield f"{counted(len(bad) - SHOWN, 'more NIC')} counted errors", "yellow"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from statistics import median
 
-from workloads.evidence.facts import Channel, Evidence, LogFacts, merge
+from workloads.evidence.facts import Channel, Evidence, LogFacts, counted, merge
 from workloads.evidence.log_reader import JOINED, SOCKETS
 from workloads.exits import Exit
 from workloads.hardware.gpu import APPLICATION_XIDS, Gpu
@@ -70,7 +70,7 @@ def problems(
         yield remark("versions-differ", text)
     if facts.warnings:
         count = len(facts.warnings) + facts.warnings_left_out
-        yield remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
+        yield remark("warnings", f"NCCL warned in {counted(count, 'different line')}, first: {facts.warnings[0][:300]}")
 
 
 def detours(logs: Iterable[LogFacts], network: Network) -> Iterator[EvidenceFinding]:
@@ -144,12 +144,12 @@ def _lost(facts: LogFacts) -> Iterator[EvidenceFinding]:
         text = f"{facts.hidden} lines stand for others that are left out (`repeated …x`): set RAY_DEDUP_LOGS=0"
         yield failure("lines-left-out", f"{text} in the job's environment and run again")
     if facts.damaged:
-        text = f"{len(facts.damaged)} lines are torn, first: {facts.damaged[0][:200]}"
+        text = f"{counted(len(facts.damaged), 'line')} torn, first: {facts.damaged[0][:200]}"
         yield failure("damaged-log", f"{text}; give each rank a file (NCCL_DEBUG_FILE=FOLDER/%h.%p)")
     elif facts.torn:
-        yield remark("torn-lines", f"{facts.torn} lines of the log are torn, but others show their connections")
+        yield remark("torn-lines", f"{counted(facts.torn, 'line')} of the log torn, but others show their connections")
     if facts.unplaced:
-        text = f"the log shows no host for {len(facts.unplaced)} ranks, first rank {facts.unplaced[0]}"
+        text = f"the log shows no host for {counted(len(facts.unplaced), 'rank')}, first rank {facts.unplaced[0]}"
         yield failure("hosts-unknown", f"{text}: keep NCCL's `host:pid:tid` at the start of its messages")
 
 

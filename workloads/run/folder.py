@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from infra.terminal import printable
-from workloads.evidence.show import counted
+from workloads.evidence.facts import counted
 from workloads.run.ignore import IGNORE_FILES, LARGEST_RULES, Ignored, Rules, above
 from workloads.unlinked import NotSameError, open_folder, open_regular
 

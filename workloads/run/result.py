@@ -74,7 +74,8 @@ class RunResult(JobResult):
 def show(result: RunResult, console: Console) -> None:
     """Print where the ranks ran and how they ended, and the evidence. A failure's traceback is in the log already."""
     # The nodes of a cluster have neither rich nor infra.
-    from workloads.evidence.show import counted, show_evidence
+    from workloads.evidence.facts import counted
+    from workloads.evidence.show import show_evidence
     from workloads.terminal.console import say
 
     unit = "process" if result.mode == "driver" else "rank"

@@ -15,7 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from workloads.evidence.show import counted, show_evidence
+from workloads.evidence.facts import counted
+from workloads.evidence.show import show_evidence
 from workloads.nccl.hunt.result import Accused, GroupProbe, HuntResult
 from workloads.nccl.report import BenchView, show_fault, show_reason
 from workloads.results.events import Event

@@ -7,8 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from workloads.evidence.facts import LogFacts
-from workloads.evidence.show import counted
+from workloads.evidence.facts import LogFacts, counted
 from workloads.exits import Exit
 from workloads.nccl.judge import expectation as rules
 from workloads.nccl.judge.expectation import Expectation, network_of
@@ -52,7 +51,7 @@ def completeness(found: Measurement) -> Iterator[EvidenceFinding]:
         yield failure("truncated", text + first_error, Exit.ERROR)
     for run in found.runs:
         if run.damaged:
-            text = f"{len(run.damaged)} rows cannot be read, first: {run.damaged[0]}"
+            text = f"{counted(len(run.damaged), 'row')} cannot be read, first: {run.damaged[0]}"
             yield failure("damaged", text, Exit.ERROR)
         elif run.rows and run.ended and run.above is not None and run.largest <= run.above:
             text = f"the run measured sizes above {format_size(run.above)}, but the output has no row for them"

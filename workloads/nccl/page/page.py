@@ -14,8 +14,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from workloads.evidence.facts import counted
 from workloads.evidence.raw_log import ranges
-from workloads.evidence.show import counted
 from workloads.nccl.page.plots import all_plots, bars, curves, levels, sweeps, without_rails
 from workloads.nccl.report import largest
 from workloads.nccl.result import BenchResult
