@@ -195,6 +195,7 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
     unset = ["location", "machine", "kubeconfig", "context", "namespace", "storage", "queue", "cost", "teams"]
     assert json.loads(said) == LOCAL | {
         "schema": "rdma-ray/outputs/1",
+        "nodes": LOCAL["nodes"] | {"others": []},
         "ray": LOCAL["ray"] | {"mode": "cluster", "serve": None, "serveToken": None, "token": "**********"},
     } | dict.fromkeys(unset)
 
