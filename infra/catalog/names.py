@@ -25,7 +25,7 @@ NODE_TYPE, RAY_CLUSTER = "ray.io/node-type", "ray.io/cluster"
 """Labels of KubeRay's pods: `head` or `worker`, and the RayCluster (ray-operator/controllers/ray/utils, v1.6.2)."""
 GROUP_LABEL, NODE_GROUP = "ray.io/group", "ray.io/node-group"
 """KubeRay's label of a pod, and Ray's of a node, with its group of workers (ray-operator/controllers/ray/utils, v1.6.2;
-ray: _private/ray_constants.py, 2.60)."""
+ray: _private/resource_and_label_spec.py, 2.60)."""
 WORKER_GROUP, CPU_GROUP, OTHER_GROUP = "gpu-group", "cpu-group", "other-group"
 """Groups of workers: those that own a GPU node, those without GPUs, and those with other GPUs."""
 NODE_CHECK, CHECK_FAILED = "node-check", "NodeCheckFailed"

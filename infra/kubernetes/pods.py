@@ -26,7 +26,6 @@ COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJ
 TOKEN_KEY = "auth_token"
 """Key of the token in its Secret, which KubeRay reads (KubeRay 1.6 docs, token authentication; read 2026-08)."""
 
-
 RECONNECT_S = 600
 """Seconds for which a worker looks for its head before it ends. Ray's default, 60 s, is shorter than a head's move."""
 
