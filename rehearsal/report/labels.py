@@ -1,4 +1,4 @@
-"""Labels in the reports: kinds of resources, durations, counts and the rehearsal banner."""
+"""Labels in the reports: kinds of resources, durations and the rehearsal banner."""
 
 from __future__ import annotations
 
@@ -64,11 +64,6 @@ def gist(said: str) -> str:
     if len(lines) < 2:
         return "".join(lines)
     return f"{next((line for line in lines if line.startswith('error')), lines[0])} …"
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number and its noun: 1 wave, 6 waves."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def by_sort(nodes: Iterable[GraphNode]) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from infra.terminal import dollars
-from rehearsal.report.labels import BANNER, by_sort, cloud, counted, display_name, gist, kind, span
+from rehearsal.report.labels import BANNER, by_sort, cloud, display_name, gist, kind, span
 from rehearsal.report.mermaid import mermaid
 from rehearsal.report.outcome import Change, Outcome
 from rehearsal.report.schedule import CriticalPath
 from tools.markdown import code, plain
+from workloads.evidence.facts import counted
 
 _SIGNS = {"replace": "🔴 **REPLACE**", "delete": "🔴 **delete**", "update": "update", "create": "create"}
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from infra.outputs import Nodes
 from tests.slurm.conftest import READY_S, Run, assert_nothing_is_left, attacked, json_of, left_of, rdma_ray, start
 from tests.workloads.train import gpt_reference
 from tools.slurm.cluster import Slurm
@@ -61,12 +62,7 @@ def test_two_users_on_the_same_nodes(slurm: Slurm, tmp_path: Path) -> None:
         for victim in victims:
             victim.wait_until_ready()
     assert alice.outputs.target == "slurm"
-    assert alice.outputs.nodes.model_dump(exclude_defaults=True) == {
-        "min": 2,
-        "max": 2,
-        "gpus_per_node": 0,
-        "cpus_per_node": 2,
-    }
+    assert alice.outputs.nodes == Nodes(min=2, max=2, gpus_per_node=0, cpus_per_node=2)
     check_tokens(alice, bob)
     check_isolation(slurm, alice, bob)
     bench = json_of(alice.rdma_ray("bench", "nccl", "--op", "all_reduce", "--end", "64K", "--json"))

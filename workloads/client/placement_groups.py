@@ -73,7 +73,7 @@ class Room:
         """
         alive = [node for node in rows if node["state"] == "ALIVE"]
         groups = [(node.get("labels") or {}).get(NODE_GROUP) for node in alive if not node["is_head_node"]]
-        own = sum(all(name != other.group for other in most.others) for name in groups)
+        own = len(groups) - sum(groups.count(other.group) for other in most.others)
         more, others = [], []
         if most.elastic or missing:
             more = _new(most.gpus_per_node, most.cpus_per_node, most.max - own)

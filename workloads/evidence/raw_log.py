@@ -14,6 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from workloads.evidence.facts import counted
 from workloads.exits import WorkloadError
 from workloads.results.files import write_file
 from workloads.secrecy import Masker, redacted
@@ -157,5 +158,4 @@ class LogFolder:
         if not self.written:
             return f"no NCCL log arrived for {self.folder}{refused}"
         cut = f"; the middle of {len(self.cut)} was left out ({named(self.cut)})" if self.cut else ""
-        ranks = "1 rank" if len(self.written) == 1 else f"{len(self.written)} ranks"
-        return f"NCCL's logs of {ranks}: {self.folder}{cut}{refused}"
+        return f"NCCL's logs of {counted(len(self.written), 'rank')}: {self.folder}{cut}{refused}"

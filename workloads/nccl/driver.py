@@ -16,6 +16,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
+from workloads.evidence.facts import counted
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.answer import RankAnswer, RowRequest, Timing
 from workloads.nccl.gang import BenchGang
@@ -188,7 +189,7 @@ def conclude(rows: Sequence[Row]) -> tuple[Exit, str]:
             f"wrong data in {len(bad)} of {len(rows)} rows, first in {where}:"
             " the figures of this run mean nothing until the cause is found"
         )
-    count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    count = counted(len(rows), "row")
     if unchecked := sum(row.wrong is None for row in rows):
         return Exit.OK, f"{count}, the data of {unchecked} of them not checked"
     return Exit.OK, f"{count}, every element right"

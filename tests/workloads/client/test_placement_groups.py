@@ -51,7 +51,7 @@ def test_nodes_that_may_still_come_count() -> None:
 
 
 def test_workers_of_another_group_are_no_nodes_of_the_stack() -> None:
-    """Two workers without GPUs run and another kind may come, beside two more nodes of the stack."""
+    """Two CPU workers are running; the autoscaler may add a worker of a third group, and two of the stack's nodes."""
     others = (OtherWorkers(group="cpu", max=2, gpus=0, cpus=4), OtherWorkers(group="big", max=1, gpus=8, cpus=4))
     running = [node(CPU=4) | {"labels": {NODE_GROUP: "cpu"}}] * 2
     room = Room.of([*UP, *running], ELASTIC.model_copy(update={"others": others}))
