@@ -3,8 +3,8 @@
     python3 -m tools.ci
 
 Programs for later parts are built in the background. Real pods, which mostly wait, share the machine with the tests on
-API servers, which mostly compute. Slurm and pods are skipped, with the reason, if this machine cannot run them or too
-little time is left. Standard library only, until `make up` has created `.venv`.
+API servers, which mostly compute. A tier after `make test` is skipped, with the reason, if this machine cannot run it
+or too little time is left. Standard library only, until `make up` has created `.venv`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 # CI kills a run after 90 minutes without showing its output; this run ends 5 minutes earlier.
 BUDGET_S = 85 * 60.0
-PODS_S = 20 * 60.0
 _GRACE_S = 60.0
 _REPEATED_LINES, _LINES_PER_TEST = 40, 12
 # Of commands that run at once, those after the first use what it leaves.
 _LATER = ["nice", "-n", "5"]
 
-PODS, SLURM = "make test-pods", "make test-slurm"
+PODS, KUBERNETES, SLURM = "make test-pods", "make test-kubernetes", "make test-slurm"
+SHARES = {PODS: 1.3, KUBERNETES: 0.75, SLURM: 0.45}
+"""The time that a tier may take, as a share of that of `make test` on the same machine: a slow one is slow in all. Pods
+include `make test-kubernetes`, which runs at once."""
 # Without etcd, which is a Python package of `.venv`.
 _PROGRAMS = ["python3", "-m", "tools.kubernetes.builds", *builds.PROGRAMS[1:]]
 _IMAGE = [PYTHON, "-c", "from tools.kubernetes import images; images.store()"]
@@ -180,12 +182,11 @@ def not_ready(tier: str) -> str:
     return probe.stdout.strip().rpartition("\n")[2] or f"exit status {probe.returncode}"
 
 
-def too_late(left_s: float, test_s: float) -> str:
-    """Return a message if too little time is left for real pods, otherwise an empty string.
-
-    They take about as long as `make test` on the same machine, `test_s` (31.3 and 32.8 min on two cores, 2026-11-28).
+def too_late(tier: str, left_s: float, test_s: float) -> str:
+    """Return a message if too little time is left for a tier where `make test` took `test_s`, otherwise an empty
+    string.
     """
-    need_s = max(PODS_S, 1.1 * test_s)
+    need_s = SHARES[tier] * test_s
     left, budget, needed = (round(seconds / 60) for seconds in (max(0.0, left_s), BUDGET_S, need_s))
     return "" if left_s >= need_s else f"{left} minutes are left of {budget}, and it may take {needed}"
 
@@ -202,15 +203,19 @@ def main() -> int:
         background.append(run.begin("image for pods", _IMAGE))
     run.do("make test")
     test_s = sum(part.seconds for part in run.parts if part.name == "make test")
-    if without := not_ready(SLURM):
-        run.leave_out(SLURM, without)
-    else:
-        run.do(SLURM)
     if not reason:
         run.wait(*background)
-    if reason := reason or too_late(run.left_s, test_s):
-        run.leave_out(PODS, reason)
-    run.do(*([] if reason else [PODS]), "make test-kubernetes")
+    late = {tier: too_late(tier, run.left_s, test_s) for tier in (PODS, KUBERNETES)}
+    late[PODS] = reason or late[PODS]
+    for tier, why in late.items():
+        if why:
+            run.leave_out(tier, why)
+    if tiers := [tier for tier, why in late.items() if not why]:
+        run.do(*tiers)
+    if why := not_ready(SLURM) or too_late(SLURM, run.left_s, test_s):
+        run.leave_out(SLURM, why)
+    else:
+        run.do(SLURM)
     return run.conclude()
 
 

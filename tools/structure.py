@@ -48,7 +48,7 @@ HOMES = {
 }
 MAX_LINES = 400
 # Lines of Python per folder, and of the reviewed lists. A commit that raises one says what cannot be removed instead.
-BUDGET = {"infra": 18_960, "workloads": 37_260, "tools": 6_400, "rehearsal": 16_460, "tests": 56_740}
+BUDGET = {"infra": 18_960, "workloads": 37_260, "tools": 6_400, "rehearsal": 16_460, "tests": 56_790}
 GOLDEN, GOLDEN_BUDGET = "tests/rehearsal/golden", 11_290
 SHORT_LINES, MAX_SHORT_FILES = 40, 28
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from infra.kubernetes.indexed_job_pod.part import RAY
 from infra.local import guard, processes
 from infra.local.folder import ClusterFolder
 
@@ -81,8 +82,8 @@ def start(
         _end_named(folder, name)
         place.mkdir(parents=True, mode=0o700)
         own_id = node_id or f"{name}-{secrets.token_hex(4)}"
-        # `-m ray.scripts.scripts` instead of `ray`: a script's first line names the interpreter by its real path.
-        argv = [str(folder.python), "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
+        # Not the script `ray`: its first line names the interpreter by its real path.
+        argv = [str(folder.python), "-c", f"{RAY}ray.main()", "start", "--block", f"--node-name={name}"]
         argv += [f"--temp-dir={place}", f"--node-ip-address={address}", f"--dashboard-agent-listen-port={agent_port}"]
         # By default Ray takes ports of workers from a fixed range, which two nodes of one machine would share.
         argv += ["--min-worker-port=0", "--max-worker-port=0"]

@@ -264,11 +264,12 @@ def test_judge_reads_what_nccl_writes_between_and_within_rows(
     job = f"{version} {fabric} {streams}"
     assert jobs.codes(job) == [0, 0], jobs[job].output(0)
     output = jobs[job].output(0)
-    assert output.count(" Bytes -> Algo ") == 16 * nccl_ranks.RUNS
-    assert output.count(" NCCL WARN ") == 16
     starts = re.findall(r"^ +\d+ +\d+ +float .*", output, re.MULTILINE)
+    counts = output.count(" Bytes -> Algo "), output.count(" NCCL WARN "), len(starts)
+    expected = 16 * nccl_ranks.RUNS, 16, 8
+    # See `torn`: a cut in one stream can be inside of any message, too.
+    assert counts == expected or (streams == "one stream" and sum(expected) - sum(counts) in (1, 2)), counts
     cut = sum(len(line.split()) != 13 for line in starts)
-    assert len(starts) == 8
     # In the Job's own streams no row is cut, so anyone can read them; where two programs write one, it is chance.
     assert cut in {"two streams": (0,), "one stream": range(1, 9), "one file": (8,)}[streams]
     (tmp_path / "log").write_text(output)

@@ -10,6 +10,8 @@ import json
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
+from infra.kubernetes.indexed_job_pod.part import RAY
 from infra.local import processes
 from tests.clone import wait_until
 from tests.workloads.conftest import ROOT
@@ -75,6 +78,13 @@ def ended(pods: list[Pod], *codes: int) -> None:
     assert [pod.code() for pod in pods] == list(codes), "\n".join(pod.output[-1500:] for pod in pods)
     for pod in pods:
         assert not list(processes.marked(pod.mark))
+
+
+def test_ray_starts_without_the_imports_of_its_other_commands() -> None:
+    """A new Ray that moves these commands, and then starts as slowly as before, fails here."""
+    said = "print('start' in ray.cli.commands, *(name for name in sys.modules if name.startswith('ray.serve.')))"
+    done = subprocess.run([sys.executable, "-c", RAY + said], capture_output=True, text=True, check=True)
+    assert done.stdout == "True ray.serve.scripts\n"
 
 
 def test_pods_find_the_head_by_name_with_one_pod_late_and_end_with_a_drained_head(
