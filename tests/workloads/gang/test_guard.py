@@ -233,9 +233,13 @@ def test_output_that_is_not_read_stops_the_rank_and_fills_no_memory(started: lis
 def test_ranks_of_torchrun_have_lines_and_exit_codes_of_their_own(started: list[Running], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, sys\n"
+        "import os, sys, time\n"
         "print('rank', os.environ['RANK'], os.environ.get('NCCL_DEBUG_FILE'))\n"
         "print('the end of', sys.argv[1], end='')\n"
+        # torchrun ends rank 0 when rank 1 fails.
+        "while os.environ['RANK'] == '1' and not os.path.exists(__file__ + '.done'): time.sleep(0.1)\n"
+        "time.sleep(2 * int(os.environ['RANK']))\n"
+        "open(__file__ + '.done', 'w').close()\n"
         "sys.exit(7 * int(os.environ['RANK']))\n"
     )
     share = NodeShare(
