@@ -34,7 +34,7 @@ _REPEATED_LINES, _LINES_PER_TEST = 40, 12
 _LATER = ["nice", "-n", "5"]
 
 PODS, KUBERNETES, SLURM = "make test-pods", "make test-kubernetes", "make test-slurm"
-SHARES = {PODS: 1.3, KUBERNETES: 0.75, SLURM: 0.45}
+SHARES = {PODS: 1.2, KUBERNETES: 0.65, SLURM: 0.4}
 """The time that a tier may take, as a share of that of `make test` on the same machine: a slow one is slow in all. Pods
 include `make test-kubernetes`, which runs at once."""
 # Without etcd, which is a Python package of `.venv`.
