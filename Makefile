@@ -44,7 +44,7 @@ test-kubernetes: setup-dev ## run the tests on a real API server, scheduler, Kub
 test-pods: setup-dev ## run the tests of real Ray in real pods, on this machine (Linux, root; 20 minutes) or the cluster of KUBECONFIG
 	@$(VENV) -m tools.run_tests pods $(PYTEST)
 
-test-slurm: setup-dev ## run the tests of Ray on a real Slurm with three nodes, on this machine (Linux, root; 5 to 11 minutes)
+test-slurm: setup-dev ## run the tests of Ray on a real Slurm with three nodes, on this machine (Linux, root; 5 to 14 minutes)
 	@$(VENV) -m tools.run_tests slurm $(PYTEST)
 
 kubernetes: setup-dev ## run a real Kubernetes with KubeRay on this machine until Ctrl-C (Linux, root); ARGS="--nodes 1 --kueue"
