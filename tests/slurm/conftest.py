@@ -26,7 +26,7 @@ from workloads.slurm.node import PLACE
 ROOT = Path(__file__).resolve().parents[2]
 RDMA_RAY = [sys.executable, "-m", "workloads.cli"]
 # Ray is several clusters on this machine's CPUs.
-SMALL = ("--cpus-per-node", "2", "--memory", "1G", "--time", "15")
+SMALL = ("--cpus-per-node", "2", "--memory", "1G", "--time", "45")
 READY_S, GONE_S = 480.0, 120.0
 ATTACK = """
 import resource, socket, sys, time
