@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from infra.kubernetes.indexed_job_pod.part import RAY
+from infra.kubernetes.indexed_job_pod.part import IMPORT_RAY
 from infra.local import guard, processes
 from infra.local.folder import ClusterFolder
 
@@ -83,7 +83,7 @@ def start(
         place.mkdir(parents=True, mode=0o700)
         own_id = node_id or f"{name}-{secrets.token_hex(4)}"
         # Not the script `ray`: its first line names the interpreter by its real path.
-        argv = [str(folder.python), "-c", f"{RAY}ray.main()", "start", "--block", f"--node-name={name}"]
+        argv = [str(folder.python), "-c", f"{IMPORT_RAY}ray.main()", "start", "--block", f"--node-name={name}"]
         argv += [f"--temp-dir={place}", f"--node-ip-address={address}", f"--dashboard-agent-listen-port={agent_port}"]
         # By default Ray takes ports of workers from a fixed range, which two nodes of one machine would share.
         argv += ["--min-worker-port=0", "--max-worker-port=0"]

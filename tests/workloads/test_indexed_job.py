@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
-from infra.kubernetes.indexed_job_pod.part import RAY
+from infra.kubernetes.indexed_job_pod.part import IMPORT_RAY
 from infra.local import processes
 from tests.clone import wait_until
 from tests.workloads.conftest import ROOT
@@ -83,7 +83,7 @@ def ended(pods: list[Pod], *codes: int) -> None:
 def test_ray_starts_without_the_imports_of_its_other_commands() -> None:
     """A new Ray that moves these commands, and then starts as slowly as before, fails here."""
     said = "print('start' in ray.cli.commands, *(name for name in sys.modules if name.startswith('ray.serve.')))"
-    done = subprocess.run([sys.executable, "-c", RAY + said], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", IMPORT_RAY + said], capture_output=True, text=True, check=True)
     assert done.stdout == "True ray.serve.scripts\n"
 
 

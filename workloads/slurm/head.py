@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from infra import listener
-from infra.kubernetes.indexed_job_pod.part import RAY
+from infra.kubernetes.indexed_job_pod.part import IMPORT_RAY
 from workloads.slurm.facts import drivers, free_port
 
 ANSWER_S = 10.0
-START = f"{RAY}ray.get_ray_client_dependency_error = lambda: 'off'; ray.main()"
+START = f"{IMPORT_RAY}ray.get_ray_client_dependency_error = lambda: 'off'; ray.main()"
 """The program `ray` for `start`, without Ray's client server (`ray://`), which no option turns off. It would be one
 more open port. Where Ray's dashboard and node take more than 30 s to start, as on a busy machine, it ends the node
 (ray: scripts/scripts.py, util/client/server/proxier.py, 2.60, read 2026-11)."""

@@ -15,7 +15,7 @@ from .pod import Pod
 
 ANSWER_S = 15.0
 GRACE_S = 20.0
-RAY = (
+IMPORT_RAY = (
     "import sys; sys.modules.update(dict.fromkeys(('ray.serve.scripts', 'ray.dashboard.modules.job.cli', "
     "'ray.util.state.state_cli'))); import ray.scripts.scripts as ray; "
 )
@@ -104,7 +104,7 @@ class JobPod(Supervisor):
 
     async def start_ray(self, *arguments: str) -> None:
         """Start Ray's node; its end is a reason to end this pod."""
-        argv = [sys.executable, "-c", f"{RAY}ray.main()", "start", "--block", "--disable-usage-stats"]
+        argv = [sys.executable, "-c", f"{IMPORT_RAY}ray.main()", "start", "--block", "--disable-usage-stats"]
         # A drain has no use: when a pod ends, the whole cluster does.
         environment = os.environ | {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
         argv += [f"--node-ip-address={self.pod.address}", *self.pod.ray, *arguments]

@@ -125,18 +125,18 @@ def valid_eks(cell: Cell) -> bool:
 def cells(target: str) -> Iterator[Cell]:
     """The product for one target. The local target may also leave things out; on a cloud that only means a default."""
     local = target == "local"
-    out, least = ((None,), None) if local else ((), 0)
+    out, numbers = ((None,), (None, 1)) if local else ((), (0, 1))
     capacities = (*out, *names("nodes.capacity"))
     fallbacks = (None, *names("nodes.capacity"))
     for machine, fabric in product((*out, *CATALOG), (*out, *names("fabric"))):
         if machine in MACHINES[target] and fabric in FABRICS[target]:
-            for capacity, queue, compute_class, fallback, nodes in product(
-                capacities, names("queue"), (False, True), fallbacks, (least, 1)
+            for capacity, queue, compute_class, fallback, least in product(
+                capacities, names("queue"), (False, True), fallbacks, numbers
             ):
-                yield Cell(target, machine, capacity, fabric, queue, compute_class, fallback, nodes)
+                yield Cell(target, machine, capacity, fabric, queue, compute_class, fallback, least)
         else:
             for capacity in capacities:
-                yield Cell(target, machine, capacity, fabric, "none", False, None, least)
+                yield Cell(target, machine, capacity, fabric, "none", False, None, numbers[0])
 
 
 @pytest.mark.parametrize(
